@@ -282,7 +282,7 @@ fn pass_beside(lanes: &[&[Action]]) -> bool {
             let lanes: Vec<_> =
                 lanes.iter().map(|lane| scope.spawn(|| lane.iter().all(passes_quietly))).collect();
             // Each is waited for, also after one that failed: it has something to say, too.
-            lanes.into_iter().map(|lane| lane.join().unwrap_or(false)).fold(true, |all, one| all && one)
+            lanes.into_iter().map(|lane| lane.join().unwrap_or(false)).filter(|passed| !passed).count() == 0
         })
 }
 

@@ -256,11 +256,11 @@ const ALSO_GIVEN: &[&str] = &[
 
 /// Whether a policy may name an action.
 fn is_known(pattern: &str, is_allow: bool) -> bool {
-    let fits = |name: &&str| pattern::fits(pattern.as_bytes(), name.to_ascii_lowercase().as_bytes());
+    let fits = |name: &str| pattern::fits(pattern.as_bytes(), name.to_ascii_lowercase().as_bytes());
     let settings = ["cors", "tagging", "ownership", "public-access"];
-    let of_calls = Action::ALL.iter().flat_map(|action| names_of(*action));
-    of_calls.chain(settings.iter().flat_map(|setting| name_of_setting(setting))).any(|name| fits(name))
-        || (is_allow && ALSO_GIVEN.iter().any(fits))
+    let of_calls = Action::ALL.iter().flat_map(|action| names_of(*action)).copied();
+    of_calls.chain(settings.iter().flat_map(|setting| name_of_setting(setting)).copied()).any(fits)
+        || (is_allow && ALSO_GIVEN.iter().copied().any(fits))
 }
 
 #[cfg(test)]

@@ -177,7 +177,8 @@ fn time_of(headers: &HeaderMap) -> Result<(String, i64)> {
     {
         return Ok((time.to_owned(), time_s));
     }
-    if let Some(date) = text("date")
+    // Some programs put a date of HTTP into the header that wants the other form.
+    if let Some(date) = text("x-amz-date").or_else(|| text("date"))
         && let Ok(time) = httpdate::parse_http_date(date)
         && let Ok(since) = time.duration_since(std::time::UNIX_EPOCH)
     {
@@ -235,6 +236,21 @@ mod tests {
         ] {
             assert_eq!(Scope::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn times_are_read_in_both_forms_wherever_they_stand() {
+        let http = "Fri, 24 May 2013 00:00:00 GMT";
+        for pairs in [
+            &[("x-amz-date", "20130524T000000Z"), ("date", "nonsense")][..],
+            &[("date", http)],
+            &[("x-amz-date", http)],
+            &[("x-amz-date", http), ("date", "")],
+        ] {
+            let (text, time_s) = time_of(&headers(pairs)).unwrap();
+            assert_eq!((text.as_str(), time_s), ("20130524T000000Z", 1_369_353_600), "{pairs:?}");
+        }
+        assert!(time_of(&headers(&[("x-amz-date", "soon")])).is_err());
     }
 
     #[test]

@@ -103,6 +103,8 @@ impl Policy {
         let free = |name: &str| {
             matches!(name, "policy" | "x-amz-signature" | "file" | "awsaccesskeyid" | "signature")
                 || name.starts_with("x-ignore-")
+                // They let the body be what it is, and nothing else.
+                || name.starts_with("x-amz-checksum-")
         };
         match fields.iter().find(|(name, _)| !free(name) && !named(name)) {
             Some((name, _)) => denied(format!("Extra input fields: {name}")),
@@ -142,6 +144,7 @@ mod tests {
             ("content-type", "text/plain"),
             ("policy", "x"),
             ("x-ignore-a", "b"),
+            ("x-amz-checksum-sha256", "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="),
         ];
         assert!(policy.check(&fields(&good), "vol", BEFORE_S).is_ok());
         assert!(policy.check(&fields(&good), "other", BEFORE_S).is_err());

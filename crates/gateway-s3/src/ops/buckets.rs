@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::refusal::{Code, Refusal, Result};
 
+use super::configured::{BUCKET_OWNER_ENFORCED, NOT_OTHERWISE_OWNED};
 use super::seam::{Caller, Operations, owner, timestamp};
 use super::token;
 
@@ -70,6 +71,10 @@ pub(super) async fn create_bucket(
         return Err(Refusal::new(Code::InvalidBucketName, "The specified bucket is not valid.")
             .with("BucketName", input.bucket));
     }
+    let ownership = input.object_ownership.as_ref().map(|ownership| ownership.as_str());
+    if ownership.is_some_and(|ownership| ownership != BUCKET_OWNER_ENFORCED) {
+        return Err(Refusal::new(Code::NotImplemented, NOT_OTHERWISE_OWNED));
+    }
     let constraint = input.create_bucket_configuration.and_then(|config| config.location_constraint);
     if let Some(constraint) = constraint
         && !constraint.as_str().is_empty()
@@ -92,6 +97,13 @@ pub(super) async fn create_bucket(
         ));
     }
     caller.store().volume_create(&input.bucket, VolumeOptions::default()).await?;
+    if ownership.is_some() {
+        let document = format!(
+            "<OwnershipControls xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Rule><ObjectOwnership>{BUCKET_OWNER_ENFORCED}\
+             </ObjectOwnership></Rule></OwnershipControls>"
+        );
+        caller.store().set_volume_setting(&input.bucket, "ownership", Some(document.into_bytes())).await?;
+    }
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", input.bucket)) }))
 }
 

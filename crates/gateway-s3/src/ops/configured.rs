@@ -17,6 +17,11 @@ use crate::settings::filled;
 /// Most rules, as in S3.
 const RULES_MAX: usize = 100;
 
+/// Whose the objects of a bucket are: it is so anyway.
+pub(super) const BUCKET_OWNER_ENFORCED: &str = "BucketOwnerEnforced";
+pub(super) const NOT_OTHERWISE_OWNED: &str =
+    "Objects belong to the owner of the bucket: there is only BucketOwnerEnforced.";
+
 /// What is done to a setting.
 enum Deed {
     Get,
@@ -106,14 +111,11 @@ fn check(operation: Operation, document: &[u8]) -> Result<()> {
         Operation::PutBucketOwnershipControls => {
             let controls: OwnershipControls = parse(document)?;
             let fits = |rule: &s3s::dto::OwnershipControlsRule| {
-                rule.object_ownership.as_str() == "BucketOwnerEnforced"
+                rule.object_ownership.as_str() == BUCKET_OWNER_ENFORCED
             };
             match controls.rules.as_slice() {
                 [rule] if fits(rule) => Ok(()),
-                [_] => Err(Refusal::new(
-                    Code::NotImplemented,
-                    "Objects belong to the owner of the bucket: there is only BucketOwnerEnforced.",
-                )),
+                [_] => Err(Refusal::new(Code::NotImplemented, NOT_OTHERWISE_OWNED)),
                 _ => Err(malformed()),
             }
         }

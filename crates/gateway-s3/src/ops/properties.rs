@@ -37,7 +37,10 @@ pub(super) async fn get_object_tagging(
     no_version(input.version_id.as_deref())?;
     let info = caller.store().stat(&input.bucket, &key_of(input.key)?).await?;
     let tag = |(key, value)| Tag { key: Some(key), value: Some(value) };
-    let tag_set = info.attributes.tags.into_iter().map(tag).collect();
+    let mut tags = info.attributes.tags;
+    // As S3 does.
+    tags.sort_unstable();
+    let tag_set = tags.into_iter().map(tag).collect();
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
 }
 

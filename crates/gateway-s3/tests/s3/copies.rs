@@ -192,6 +192,10 @@ fn tags_are_set_and_removed() {
         (tags.element("Key").as_deref(), tags.element("Value").as_deref()),
         (Some("a&amp;"), Some("1"))
     );
+    let put = client.request("PUT", &path).body(b"x").header("x-amz-tagging", "foo=bar&bar");
+    client.send(put).expect(200);
+    let told = client.get(&format!("{path}?tagging")).expect(200).text();
+    assert!(told.find("<Key>bar</Key>") < told.find("<Key>foo</Key>"), "{told}");
     let twice = "<Tag><Key>a</Key><Value>1</Value></Tag>".repeat(2);
     set(&format!("<Tagging><TagSet>{twice}</TagSet></Tagging>")).refused(400, "InvalidTag");
     set("<Tagging>").refused(400, "MalformedXML");

@@ -230,6 +230,19 @@ fn keys_of_customers_are_refused_and_storage_classes_are_names() {
 }
 
 #[test]
+fn a_bucket_is_made_with_its_ownership() {
+    let (client, path) = (client(), format!("/{}-owned", volume()));
+    let make = |ownership: &str| {
+        client.send(client.request("PUT", &path).header("x-amz-object-ownership", ownership))
+    };
+    make("ObjectWriter").refused(501, "NotImplemented");
+    client.get(&path).refused(404, "NoSuchBucket");
+    make("BucketOwnerEnforced").expect(200);
+    let told = client.get(&format!("{path}?ownershipControls")).expect(200);
+    assert_eq!(told.element("ObjectOwnership").as_deref(), Some("BucketOwnerEnforced"));
+}
+
+#[test]
 fn a_policy_is_kept_and_followed() {
     let (client, volume) = (client(), volume());
     let policy = format!("/{volume}?policy");
