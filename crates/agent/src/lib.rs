@@ -42,7 +42,8 @@ use stoker_audit::Log;
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, Node, NodeOptions, Promote, RebuildOptions};
 use stoker_store::{
-    JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, Subject, VolumeProtection,
+    ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, Subject,
+    VolumeProtection,
 };
 
 use stoker_reflex_driver::PartGate;
@@ -76,6 +77,10 @@ const REBUILD_MIN: u64 = 1 << 20;
 
 /// The socket that the command line looks for in a node's directory.
 pub const SOCKET: &str = "stoker.sock";
+
+/// What a node says that stops because it was removed.
+const REMOVED: &str = "this node was removed from its cluster for good, and stops; to use this machine again, join as a new node with an \
+                       empty directory";
 
 /// Set by a node that starts again: whoever started it was told already.
 const AGAIN: &str = "STOKER_STARTED_AGAIN";
@@ -193,10 +198,7 @@ pub fn run(
         )
         .hint("a copy of a node's directory is not another node: remove one of them, and join with a new directory")),
         Ended::Lost(Lost::Removed) => {
-            out::say(
-                "this node was removed from its cluster for good, and stops; to use this machine again, join as a new node with an \
-                 empty directory",
-            );
+            out::say(REMOVED);
             Ok(ExitCode::SUCCESS)
         }
         Ended::Lost(Lost::Replaced(why)) => {
@@ -562,6 +564,10 @@ async fn start_member(
                 failed = refused(fault).hint(
                     "no other node can find this one without it; choose an address of this machine with --peers, such as 10.0.0.5:9002",
                 );
+            }
+            // Those who keep the catalog let go of it first, so that it started again before it heard why.
+            Err(fault) if is_again() && (fault.kind, fault.subject) == (ErrorKind::Denied, Subject::Node) => {
+                return Err(Failure::Over(REMOVED.to_owned()));
             }
             Err(fault) => return Err(refused(fault)),
         }

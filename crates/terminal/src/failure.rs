@@ -19,6 +19,8 @@ pub enum Failure {
         /// What to do, if there is something to say.
         hint: Option<String>,
     },
+    /// There is nothing left to be done, and that is how it was meant: success, with a word to say.
+    Over(String),
     /// Nobody reads stdout any more (`stoker … | head`): that is success.
     PipeClosed,
 }
@@ -58,7 +60,7 @@ impl Failure {
     /// What happened.
     pub fn cause(&self) -> &str {
         match self {
-            Failure::Failed { cause, .. } => cause,
+            Failure::Failed { cause, .. } | Failure::Over(cause) => cause,
             Failure::PipeClosed => "nobody reads what it says",
         }
     }
@@ -67,6 +69,10 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         match self {
             Failure::PipeClosed => ExitCode::SUCCESS,
+            Failure::Over(words) => {
+                out::say(words);
+                ExitCode::SUCCESS
+            }
             Failure::Failed { cause, hint } => {
                 let priority = journal::priority(tracing::Level::ERROR);
                 out::say(format!("{priority}stoker: {cause}"));

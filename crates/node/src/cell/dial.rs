@@ -16,7 +16,7 @@ use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
 use stoker_format::NodeId;
 use stoker_schema::level::Level;
 use stoker_schema::rows::{Duty, FailedDial, NodeRow, NodeState, RemovedRow, RowValue, UnreachedRow, keys};
-use stoker_store::{ErrorKind, Result, StoreError, Unreachable};
+use stoker_store::{ErrorKind, Result, StoreError, Subject, Unreachable};
 use tokio::time::Instant;
 
 use super::{CellOptions, View};
@@ -92,7 +92,7 @@ pub(crate) async fn check_removed(catalog: &dyn Catalog, node: NodeId) -> Result
     let row = catalog.get(&[&keys::removed(node)]).await.map_err(error::catalog)?.pop().flatten();
     match row.as_ref().map(RemovedRow::of).transpose().map_err(error::catalog)? {
         None => Ok(()),
-        Some(row) => Err(StoreError::new(ErrorKind::Denied, removed(&row.name))),
+        Some(row) => Err(StoreError::about(ErrorKind::Denied, Subject::Node, removed(&row.name))),
     }
 }
 

@@ -56,10 +56,7 @@ pub struct Trouble {
 impl Trouble {
     /// Of a failure.
     pub fn new(name: impl Into<String>, failure: &Failure) -> Trouble {
-        let why = match failure {
-            Failure::Failed { cause, .. } => cause.clone(),
-            Failure::PipeClosed => "nobody reads stdout".to_owned(),
-        };
+        let why = failure.cause().to_owned();
         Trouble { name: name.into(), why }
     }
 }
