@@ -20,6 +20,9 @@ pub struct Epoch {
 /// What an incarnation of a group counts: more than the terms of one.
 const INCARNATION: u64 = 1 << 40;
 
+/// What a second counts in the epoch of a restored catalog, so that its time is above that of four million groups that were begun anew, until the year 2106.
+const SECOND: u64 = 1 << 32;
+
 impl Epoch {
     /// The first epoch of a catalog, or of a server whose catalog has no epochs of its own.
     pub fn first(holder: NodeId) -> Epoch {
@@ -39,18 +42,26 @@ impl Epoch {
     }
 
     /// The epoch of a catalog that `holder` restored or rebuilt, at this time in seconds since 1970. Nobody may be left
-    /// who knows the epochs before; no count of promotions comes near the time.
+    /// who knows the epochs before: no count of promotions comes near the time, nor of groups that were begun anew, of which one counts
+    /// 2^40.
     #[must_use]
     pub fn rebuilt(self, holder: NodeId, now_s: u64) -> Epoch {
-        Epoch { promotion: self.promotion.saturating_add(1).max(now_s), holder: holder.0, run: 0 }
+        let now = now_s.saturating_mul(SECOND);
+        Epoch { promotion: self.promotion.saturating_add(1).max(now), holder: holder.0, run: 0 }
+    }
+
+    /// What is counted when a group begins; of two groups that know each other the one that counts more goes on.
+    #[must_use]
+    pub fn beginning(base: u64, incarnation: u64) -> u64 {
+        base.saturating_add(incarnation.saturating_sub(1).saturating_mul(INCARNATION))
     }
 
     /// The epoch in which `holder` leads a group, by its term and the incarnation of the group; `base` is what was promoted or rebuilt
     /// before there was a group.
     #[must_use]
     pub(crate) fn of_term(base: u64, incarnation: u64, term: u64, holder: NodeId) -> Epoch {
-        let begun = incarnation.saturating_sub(1).saturating_mul(INCARNATION);
-        Epoch { promotion: base.saturating_add(begun).saturating_add(term), holder: holder.0, run: 0 }
+        let begun = Epoch::beginning(base, incarnation);
+        Epoch { promotion: begun.saturating_add(term), holder: holder.0, run: 0 }
     }
 
     /// What is counted in it besides starts.
@@ -94,6 +105,9 @@ mod tests {
         assert_ne!(first.promoted(a), first.promoted(b));
         let rebuilt = first.rebuilt(b, 1_800_000_000);
         assert!(restarts < rebuilt && rebuilt < rebuilt.rebuilt(a, 0));
+        let begun_anew = Epoch::of_term(first.promotions(), 1_000_000, 1_000_000, a);
+        assert!(first.promoted(b) < begun_anew && begun_anew < rebuilt, "a restored one counts more");
+        assert!(Epoch::beginning(3, 2) > Epoch::beginning(4, 1));
         assert!(first.promoted(b).restarted() < first.promoted(b).promoted(a));
     }
 }

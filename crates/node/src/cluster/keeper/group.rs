@@ -14,7 +14,7 @@ use stoker_catalog::engine::{
     put_aside,
 };
 use stoker_catalog::remote::CatalogServer;
-use stoker_catalog::{Catalog, Wire};
+use stoker_catalog::{Catalog, Epoch, Wire};
 use stoker_format::NodeId;
 use stoker_store::{CatalogPromotion, CatalogStatus, ErrorKind, Result, StandbyInfo, StoreError, Subject};
 use tokio::time::Instant;
@@ -173,7 +173,10 @@ impl Keeper {
         let _alone = self.promoting.lock().await;
         if let Some(replica) = self.replica() {
             let standing = replica.standing().borrow().clone();
-            if !standing.members.is_empty() && standing.incarnation < incarnation {
+            // Restored catalogs count more than groups that were begun anew before. (D46)
+            let is_older =
+                Epoch::beginning(standing.base, standing.incarnation) < Epoch::beginning(base, incarnation);
+            if !standing.members.is_empty() && is_older {
                 self.leave_group("the catalog's group was begun anew without this node".into());
                 return Answer::No("this node's replica is of a group that was begun anew since".into());
             }
