@@ -410,8 +410,9 @@ def restore(walk):
         holder.ok(f"stoker catalog salvage --dir {holder.dir} {withs}")
         with concurrent.futures.ThreadPoolExecutor(len(walk.machines)) as pool:
             list(pool.map(Machine.up, [holder, *others]))
+        # Nodes that kept the catalog of before hear of the restored one, let go of theirs, and start once more.
+        walk.until_whole()
         walk.mount.mount(holder)
-    walk.until_whole()
 
 
 @step("all nodes stop", pause_s_max=None, clients="gone", why="the end")
