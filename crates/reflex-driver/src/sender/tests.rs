@@ -313,7 +313,7 @@ fn files_that_cannot_be_used_are_told_at_the_start() {
     let slo = slo("webhook", "http://127.0.0.1:1", dir.path());
     let refused = || match Sender::new(&slo, Http::new().unwrap()).err().unwrap() {
         Failure::Failed { cause, hint } => format!("{cause} | {}", hint.unwrap_or_default()),
-        Failure::PipeClosed => panic!("another failure"),
+        Failure::Over(_) | Failure::PipeClosed => panic!("another failure"),
     };
     secret_file(dir.path(), "token", "x", 0o644);
     assert!(refused().contains("(mode 0644) | chmod 600"), "{}", refused());
