@@ -146,7 +146,7 @@ async fn a_policy_gives_what_a_user_lacks_and_no_more() {
     denied(member.volume("data").await);
     rig.set(
         r#"[{"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::acme:user/member"},
-             "Action": ["s3:GetObject"], "Resource": "arn:aws:s3:::data/shared/*"},
+             "Action": ["s3:GetObject", "s3:DeleteObject"], "Resource": "arn:aws:s3:::data/shared/*"},
             {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::acme:user/member"},
              "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::data",
              "Condition": {"StringLike": {"s3:prefix": "shared/*"}}},
@@ -160,6 +160,9 @@ async fn a_policy_gives_what_a_user_lacks_and_no_more() {
     denied(list(&*member, "").await);
     denied(get(&*member, "open/a").await);
     denied(put(&*member, "shared/y").await);
+    denied(delete(&*member, "open/a").await);
+    delete(&*member, "shared/x").await.unwrap();
+    put(&*rig.user("alice"), "shared/x").await.unwrap();
     put(&*reader, "inbox/reader/1").await.unwrap();
     denied(put(&*reader, "inbox/other/1").await);
     denied(delete(&*reader, "inbox/reader/1").await);

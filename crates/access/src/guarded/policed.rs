@@ -163,11 +163,15 @@ impl Decided {
             let is_known = action.kind() == Kind::Glimpse && policy.knows(&asked("", On::Volume(None)));
             return if is_known { Effect::Allow } else { Effect::Silent };
         }
+        // Keys are decided after this one by one: here it is whether there may be some.
+        let is_glimpse =
+            matches!(resource, Resource::Glimpse(_)) && policy.knows(&asked("", On::Volume(None)));
         let mut all = Effect::Allow;
         for name in names {
             for on in on {
                 match policy.says(&asked(name, *on)) {
                     Effect::Deny => return Effect::Deny,
+                    Effect::Silent if is_glimpse => {}
                     Effect::Silent => all = Effect::Silent,
                     Effect::Allow => {}
                 }

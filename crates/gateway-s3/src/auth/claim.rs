@@ -179,13 +179,20 @@ fn time_of(headers: &HeaderMap) -> Result<(String, i64)> {
     }
     // Some programs put a date of HTTP into the header that wants the other form.
     if let Some(date) = text("x-amz-date").or_else(|| text("date"))
-        && let Ok(time) = httpdate::parse_http_date(date)
+        && let Some(time) = universal(date)
         && let Ok(since) = time.duration_since(std::time::UNIX_EPOCH)
     {
         let time_s = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         return Ok((stoker_sigv4::time_text(since.as_secs()), time_s));
     }
     Err(Refusal::new(Code::AccessDenied, "AWS authentication requires a valid Date or x-amz-date header."))
+}
+
+/// A date of HTTP; botocore writes it as mails do.
+fn universal(date: &str) -> Option<std::time::SystemTime> {
+    let as_mails = date.strip_suffix(" -0000").or_else(|| date.strip_suffix(" +0000"));
+    let date = as_mails.map_or_else(|| date.to_owned(), |date| format!("{date} GMT"));
+    httpdate::parse_http_date(&date).ok()
 }
 
 fn check_signature(signature: &str) -> Result<(), &'static str> {
@@ -244,6 +251,7 @@ mod tests {
         for pairs in [
             &[("x-amz-date", "20130524T000000Z"), ("date", "nonsense")][..],
             &[("date", http)],
+            &[("date", "Fri, 24 May 2013 00:00:00 -0000")],
             &[("x-amz-date", http)],
             &[("x-amz-date", http), ("date", "")],
         ] {
