@@ -7,7 +7,7 @@
 
 use stoker_catalog::kv::{Commit, Outcome};
 use stoker_catalog::{Check, Row};
-use stoker_cell::transport::{Token, TokenId, TokenKey};
+use stoker_fabric::transport::{Token, TokenId, TokenKey};
 use stoker_format::NodeId;
 use stoker_schema::rows::{JoinTokenRow, JoinUse, RowValue, keys};
 use stoker_store::{

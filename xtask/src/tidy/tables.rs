@@ -15,7 +15,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-consensus", &["stoker-format"]),
     ("stoker-catalog", &["stoker-consensus", "stoker-format", "stoker-testing"]),
     ("stoker-schema", &["stoker-format", "stoker-catalog"]),
-    ("stoker-cell", &["stoker-format", "stoker-buffer"]),
+    ("stoker-fabric", &["stoker-format", "stoker-buffer"]),
     // Seals and wraps bytes; knows what a record is.
     ("stoker-keys", &["stoker-format"]),
     // Codes bytes; knows what a chunk is called and how bytes are summed.
@@ -68,7 +68,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-ring",
             "stoker-catalog",
             "stoker-schema",
-            "stoker-cell",
+            "stoker-fabric",
             "stoker-keys",
             "stoker-lake",
             "stoker-store",
@@ -242,7 +242,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-buffer",
             "stoker-ring",
             "stoker-catalog",
-            "stoker-cell",
+            "stoker-fabric",
             "stoker-lake",
             "stoker-store",
             "stoker-salvage",

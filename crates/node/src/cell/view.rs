@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::Check;
-use stoker_cell::placement::{self, Candidate, Candidates, Domain, Key};
+use stoker_fabric::placement::{self, Candidate, Candidates, Domain, Key};
 use stoker_format::{ChunkId, DriveId, NodeId};
 use stoker_schema::rows::{
     DriveRow, DriveState, Duty, HolderRow, NodeRow, NodeState, RemovingRow, RowValue, SessionRow,

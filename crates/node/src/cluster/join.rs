@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use stoker_cell::transport::{self, Authority, Ends, JoinError, Token};
+use stoker_fabric::transport::{self, Authority, Ends, JoinError, Token};
 use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
 

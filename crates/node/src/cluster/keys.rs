@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use stoker_cell::transport::Authority;
+use stoker_fabric::transport::Authority;
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use crate::clock;

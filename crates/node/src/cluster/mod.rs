@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_buffer::Pool;
-use stoker_cell::transport::{
+use stoker_fabric::transport::{
     self, Authority, Config, Credentials, JoinDesk, Security, ServiceCertificate, TcpTransport, Transport,
 };
 use stoker_format::NodeId;

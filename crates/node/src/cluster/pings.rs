@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use stoker_cell::membership::{
+use stoker_fabric::membership::{
     Event, Identity as PingIdentity, Introducer, Membership, Options, Profile, Settings,
 };
 use stoker_format::NodeId;

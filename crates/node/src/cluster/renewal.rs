@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use stoker_cell::transport::Authority;
+use stoker_fabric::transport::Authority;
 use stoker_format::ClusterId;
 use stoker_store::{ErrorKind, Result, StoreError};
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
-use stoker_cell::transport::{
+use stoker_fabric::transport::{
     Authority, BoxFuture, Fault, HEAD_LEN_MAX, Issued, Issuer, JoinService, Message, Peer, PublicKey,
     Service, TokenId, TokenKey,
 };
@@ -59,7 +59,7 @@ impl Service for Doorway {
                 KIND_NODE => {
                     let node = rooms.node.get().ok_or_else(starting)?;
                     let body = match request.body {
-                        stoker_cell::transport::Body::None => Body::None,
+                        stoker_fabric::transport::Body::None => Body::None,
                         body => Body::Aligned(body.into_buf()),
                     };
                     let (head, body) = node.serve_peer(from.node, &request.head, body).await;
@@ -67,7 +67,7 @@ impl Service for Doorway {
                     Ok(match body {
                         Body::None => answer,
                         Body::Shared(summed) => with_shared(answer, summed),
-                        Body::Aligned(buf) => answer.with_body(stoker_cell::transport::Body::Buf(buf)),
+                        Body::Aligned(buf) => answer.with_body(stoker_fabric::transport::Body::Buf(buf)),
                     })
                 }
                 KIND_CATALOG | KIND_CATALOG_LARGE => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
-use stoker_cell::transport::{
+use stoker_fabric::transport::{
     self, BODY_LEN_MAX, Call, CallError, Fault, HEAD_LEN_MAX, Message, RailStatus, TcpTransport, Transport,
 };
 use stoker_format::NodeId;

@@ -26,7 +26,7 @@ use stoker_catalog::engine::{
 };
 use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
 use stoker_catalog::{Catalog, Epoch, Health};
-use stoker_cell::transport::{Call, Message, TcpTransport, Transport};
+use stoker_fabric::transport::{Call, Message, TcpTransport, Transport};
 use stoker_format::NodeId;
 use stoker_schema::level::{Level, LevelRow};
 use stoker_schema::rows::{RowValue, keys};

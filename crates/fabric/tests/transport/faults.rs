@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_cell::transport::{Body, Call, CallError, Message, Reason, Transport};
+use stoker_fabric::transport::{Body, Call, CallError, Message, Reason, Transport};
 use tokio::net::TcpListener;
 
 use crate::proxy::Proxy;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stoker_cell::membership::Event;
+use stoker_fabric::membership::Event;
 
 use crate::network::{Network, Weather, node};
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use stoker_cell::placement::{Candidate, Candidates, Domain, Group, Key, Narrow, Spread};
+use stoker_fabric::placement::{Candidate, Candidates, Domain, Group, Key, Narrow, Spread};
 use stoker_format::{ChunkId, NodeId, VersionId};
 
 /// Node `n` behind a switch; 0 is no label.

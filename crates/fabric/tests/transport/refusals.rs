@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_cell::transport::{
+use stoker_fabric::transport::{
     Authority, BODY_LEN_MAX, CallError, Credentials, Issued, Issuer, PublicKey, Reason, Security, Transport,
 };
 use stoker_format::{ClusterId, NodeId};
@@ -46,7 +46,7 @@ impl Issuer for OffClock {
         &self,
         node: NodeId,
         key: PublicKey,
-    ) -> stoker_cell::transport::BoxFuture<'_, Result<Issued, String>> {
+    ) -> stoker_fabric::transport::BoxFuture<'_, Result<Issued, String>> {
         let issued =
             self.0.issue_for(node, &key, now_s().saturating_add_signed(self.1), Duration::from_secs(3600));
         Box::pin(std::future::ready(issued.map_err(|error| error.to_string())))
@@ -259,7 +259,7 @@ async fn certificates_are_renewed_under_load() {
     assert_eq!(late.ask(far.id, COUNT).await.unwrap(), "0");
     // What was kept works after a restart.
     let identity = credentials[0].identity();
-    let kept = stoker_cell::transport::Identity::from_bytes(&identity.to_bytes()).unwrap();
+    let kept = stoker_fabric::transport::Identity::from_bytes(&identity.to_bytes()).unwrap();
     let again = Credentials::from_identity(kept).unwrap();
     assert!((again.node(), again.cluster()) == (near.id, CLUSTER));
     let kept = Authority::from_bytes(&rig.authority.to_bytes()).unwrap();

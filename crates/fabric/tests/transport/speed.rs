@@ -1,13 +1,13 @@
 //! How fast bodies of 4 MiB go one way over loopback, beside a bare TCP stream of the same bytes in the same run.
 //!
-//! `cargo test --release -p stoker-cell --test transport speed -- --ignored --nocapture`
+//! `cargo test --release -p stoker-fabric --test transport speed -- --ignored --nocapture`
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_buffer::{Buf, Pool};
-use stoker_cell::transport::{
+use stoker_fabric::transport::{
     Authority, Body, BoxFuture, Call, Config, Credentials, Fault, Message, Peer, Security, Service,
     TcpTransport, Transport,
 };

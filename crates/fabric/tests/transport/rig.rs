@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_buffer::Pool;
-use stoker_cell::transport::{
+use stoker_fabric::transport::{
     Authority, Body, BoxFuture, Call, CallError, Config, Credentials, Fault, Message, Peer, Security,
     Service, TcpTransport, Transport,
 };

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use stoker_cell::membership::{Core, Effects, Event, Identity, Profile, Settings};
+use stoker_fabric::membership::{Core, Effects, Event, Identity, Profile, Settings};
 use stoker_format::NodeId;
 
 /// What the network does to datagrams.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_cell::transport::{BODY_LEN_MAX, Body, Call, CallError, HEAD_LEN_MAX, Message, Transport};
+use stoker_fabric::transport::{BODY_LEN_MAX, Body, Call, CallError, HEAD_LEN_MAX, Message, Transport};
 use stoker_format::{BLOCK, crc32c};
 
 use crate::rig::*;

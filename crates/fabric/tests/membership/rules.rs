@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stoker_cell::membership::{Core, Effects, Event, Settings};
+use stoker_fabric::membership::{Core, Effects, Event, Settings};
 
 use crate::network::{Network, Weather, identity, node};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use stoker_cell::placement::*;
+use stoker_fabric::placement::*;
 use stoker_format::{ChunkId, NodeId, VersionId};
 
 fn node(number: u32) -> NodeId {

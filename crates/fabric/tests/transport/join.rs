@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_cell::transport::{
+use stoker_fabric::transport::{
     BoxFuture, Config, Credentials, JoinDesk, JoinError, JoinService, Reason, Security, Token, TokenId,
     TokenKey, join,
 };

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use stoker_cell::membership::{Dropped, Event, Identity, Membership, Options, Profile, Seal, Settings};
+use stoker_fabric::membership::{Dropped, Event, Identity, Membership, Options, Profile, Seal, Settings};
 use stoker_format::{ClusterId, NodeId};
 use tokio::sync::mpsc::Receiver;
 
