@@ -81,7 +81,7 @@ def _calibration(given: Calibration | None) -> str | None:
 
 
 def plan(kind: str = "io", *, model: str = "stoker", calibration: Calibration | None = None, **inputs: Any) -> Plan:
-    """Makes a plan: ``io``, ``design``, ``gravity``, ``kv`` or ``slo``.
+    """Makes a plan: ``io``, ``design``, ``sim``, ``gravity``, ``kv`` or ``slo``.
 
     Inputs are numbers in base units (bytes, seconds, bytes per second, shares of one) or texts with units, such as ``"4MiB"``. Those
     that do not fit raise a ``ValueError`` that names each of them, with its range. ``models()`` lists them.

@@ -7,7 +7,7 @@ import { act, badge, card, empty, facts, failure, foldable, loading, meter, page
 import { confirm, toast } from "./dialog.js";
 import { curve } from "./curve.js";
 
-const KINDS = { io: "I/O analyzer", design: "Storage designer", gravity: "Data gravity", kv: "KV cache", slo: "Targets" };
+const KINDS = { io: "I/O analyzer", design: "Storage designer", sim: "Days, simulated", gravity: "Data gravity", kv: "KV cache", slo: "Targets" };
 const TONES = { ok: "good", warn: "watch", bad: "does not work", plain: "" };
 const STEPS = 1000;
 /** Instruments that are always shown. */

@@ -8,7 +8,7 @@ use crate::value::{Kind, human};
 const YEAR: f64 = 31_557_600.0;
 const DAY: f64 = 86_400.0;
 
-const CLASSES: &[(&str, &str)] = &[
+pub(crate) const CLASSES: &[(&str, &str)] = &[
     ("two", "two drives in two nodes before the acknowledgement"),
     ("one", "one drive"),
     ("three", "three drives in three nodes"),
@@ -131,7 +131,7 @@ pub fn overhead(blocked_s: f64, every_s: f64, mtbf_s: f64, restart_s: f64) -> f6
     (blocked_s / every_s + (every_s / 2.0 + restart_s) / mtbf_s).min(1.0)
 }
 
-fn copies(inputs: &Inputs) -> f64 {
+pub(crate) fn copies(inputs: &Inputs) -> f64 {
     match inputs.word("class") {
         "one" => 1.0,
         "three" => 3.0,
@@ -140,7 +140,7 @@ fn copies(inputs: &Inputs) -> f64 {
 }
 
 /// Bytes per second that all nodes commit.
-fn write_rate(inputs: &Inputs, constants: &Constants) -> f64 {
+pub(crate) fn write_rate(inputs: &Inputs, constants: &Constants) -> f64 {
     let nodes = inputs.get("nodes");
     let drives = inputs.get("drives") * constants.get("drive_write") * constants.get("write_efficiency");
     let rails = inputs.get("rails") * inputs.get("rail_rate") * constants.get("network_efficiency");

@@ -2,7 +2,7 @@
 //!
 //! A [`Spec`] names the inputs of a model with their units, ranges and defaults; [`Inputs`] are values that fit it. [`plan`] turns them,
 //! with [`Constants`] that a [`Calibration`] may replace, into a [`Plan`]: figures, a verdict with reasons, changes that would help,
-//! curves, and what was assumed. [`lab`] is the model of the I/O lab, number for number; the others are ours. [`slow`] goes the other way, from
+//! curves, and what was assumed. [`sim`] plays days of a cluster from a seed. [`lab`] is the model of the I/O lab, number for number; the others are ours. [`slow`] goes the other way, from
 //! what a run measured to its cause. [`Ledger`] keeps predictions beside what came of them; [`report`] writes a page.
 //!
 //! Everything is a function of its arguments, so the command line, the API and the console show the same numbers.
@@ -21,6 +21,7 @@ pub mod lab;
 pub mod ledger;
 mod plan;
 pub mod report;
+pub mod sim;
 pub mod slo;
 pub mod slow;
 mod spec;
@@ -68,7 +69,7 @@ impl Model {
 }
 
 /// Every kind of plan, as people write it.
-pub const KINDS: [&str; 5] = ["io", "design", "gravity", "kv", "slo"];
+pub const KINDS: [&str; 6] = ["io", "design", "sim", "gravity", "kv", "slo"];
 
 /// What a plan of a kind is made from.
 pub fn spec(kind: &str, model: Model) -> Result<&'static Spec, Misfit> {
@@ -81,7 +82,8 @@ pub fn spec(kind: &str, model: Model) -> Result<&'static Spec, Misfit> {
         ("gravity", Model::Lab) => &lab::GRAVITY,
         ("kv", Model::Stoker) => &kv::SPEC,
         ("slo", Model::Stoker) => &slo::SPEC,
-        ("kv" | "slo", Model::Lab) => {
+        ("sim", Model::Stoker) => &sim::SPEC,
+        ("kv" | "slo" | "sim", Model::Lab) => {
             let hint = "the lab has io, design and gravity; leave `model` out for ours";
             return Err(Misfit::new("model", format!("the lab has no model of `{kind}`"), hint));
         }
@@ -102,6 +104,7 @@ pub fn plan(inputs: &Inputs, constants: &Constants) -> Plan {
         "gravity" => gravity::plan(inputs, constants),
         "kv" => kv::plan(inputs, constants),
         "slo" => slo::plan(inputs, constants),
+        "sim" => sim::plan(inputs, constants),
         _ => io::plan(inputs, constants),
     }
 }

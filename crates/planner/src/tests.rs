@@ -449,7 +449,7 @@ fn a_report_needs_nothing_else() {
 proptest! {
     /// Whatever fits the ranges gives numbers, and whatever text comes gives an answer.
     #[test]
-    fn every_plan_is_made_of_numbers(parts in proptest::collection::vec(0.0f64..=1.0, 32), kind in 0usize..5) {
+    fn every_plan_is_made_of_numbers(parts in proptest::collection::vec(0.0f64..=1.0, 32), kind in 0usize..6) {
         let spec = spec(KINDS[kind], Model::Stoker).unwrap();
         let mut inputs = Inputs::defaults(spec);
         for (field, part) in spec.fields.iter().zip(&parts) {

@@ -29,7 +29,7 @@ macro_rules! kinds {
         )*
     };
 }
-kinds!(Io "io", Design "design", Gravity "gravity", Kv "kv", Slo "slo");
+kinds!(Io "io", Design "design", Sim "sim", Gravity "gravity", Kv "kv", Slo "slo");
 
 /// What was given by flags.
 pub struct Given<W> {

@@ -18,7 +18,7 @@ use stoker_planner::{Calibration, Constants, Inputs, Misfit, Model, Plan, report
 use crate::connect::{self, Target};
 use crate::failure::Failure;
 use crate::{clock, out};
-use given::{Design, Given, Gravity, Io, Kv, Slo, Which};
+use given::{Design, Given, Gravity, Io, Kv, Sim, Slo, Which};
 pub use slow::Args as SlowArgs;
 pub use slow::run as slow;
 
@@ -32,6 +32,8 @@ pub enum Verb {
     Io(PlanArgs<Io>),
     /// Design storage: bandwidth, checkpoints and their cost, rebuild, losses per year, wear.
     Design(PlanArgs<Design>),
+    /// Simulate days of a cluster: checkpoints, drains and rings while nodes, drives and the lake fail.
+    Sim(PlanArgs<Sim>),
     /// Decide whether to move the data or the job.
     Gravity(PlanArgs<Gravity>),
     /// Size a KV cache: hit rate by tier, sizes, latency.
@@ -102,6 +104,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Io(args) => plan(args),
         Verb::Design(args) => plan(args),
+        Verb::Sim(args) => plan(args),
         Verb::Gravity(args) => plan(args),
         Verb::Kv(args) => plan(args),
         Verb::Slo(args) => plan(args),

@@ -19,7 +19,7 @@ pub struct Args {
     /// cold, double-drives, halve-rails, double-workers.
     #[arg(required = true, value_name = "CHANGE")]
     changes: Vec<String>,
-    /// An input of `io` or `design`, such as io.gpus=64 or design.nodes=16.
+    /// An input of `io`, `design` or `sim`, such as io.gpus=64 or sim.nodes=16.
     #[arg(long, value_name = "PLAN.INPUT=VALUE")]
     set: Vec<String>,
     /// Take nodes, drives and what was measured from the cluster.
@@ -66,7 +66,7 @@ async fn cluster(client: &Client) -> Result<Map<String, Value>, Failure> {
 }
 
 fn tell(args: &Args, live: Map<String, Value>, constants: &Constants) -> Result<ExitCode, Failure> {
-    let mut given = [("io", Map::new()), ("design", live)];
+    let mut given = [("io", Map::new()), ("design", live.clone()), ("sim", live)];
     for text in &args.set {
         let parts = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
         let place = parts.and_then(|((kind, name), value)| {
@@ -75,7 +75,7 @@ fn tell(args: &Args, live: Map<String, Value>, constants: &Constants) -> Result<
         });
         let Some((at, name, value)) = place else {
             return Err(Failure::new(format!("`{}` sets nothing", text.escape_debug()))
-                .hint("write io.NAME=VALUE or design.NAME=VALUE, such as io.gpus=64"));
+                .hint("write io.NAME=VALUE, design.NAME=VALUE or sim.NAME=VALUE, such as io.gpus=64"));
         };
         given[at].1.insert(name, value.into());
     }
