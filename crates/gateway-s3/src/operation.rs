@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn an_unknown_subresource_never_falls_through() {
         for (method, path) in [
-            ("PUT", "/vol?policy"),
+            ("PUT", "/vol?website"),
             ("DELETE", "/vol?policy&something-new"),
             ("DELETE", "/vol?something-new"),
             ("PUT", "/vol?something-new"),
