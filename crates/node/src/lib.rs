@@ -80,7 +80,7 @@ pub use cluster::{
     authority_rotate, check_same_cluster, is_node, join, secrets_kept,
 };
 pub use drives::{drives_kept, drives_removed};
-pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
+pub use measures::PeerSeen;
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
 pub use options::{
@@ -90,6 +90,7 @@ pub use options::{
 pub use stoker_host::world::{GivenWorld, InWorld, World};
 use stoker_host::{clock, identity, world};
 pub use stoker_lake::LakeOpener;
+pub use stoker_schema::notes::{BODY_LEN_MAX as NOTE_BODY_LEN_MAX, HEAD_LEN_MAX as NOTE_HEAD_LEN_MAX, Note};
 use stoker_records::{error, name_record, properties};
 pub use trial::ChunkTrial;
 

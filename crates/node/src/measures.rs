@@ -5,10 +5,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use stoker_catalog::kv::{Commit, Outcome, Row, prefix_end};
+use stoker_catalog::kv::Check;
 use stoker_format::{DriveId, NodeId};
-use stoker_schema::rows::{Duty, keys};
+use stoker_schema::lead::Candidate;
+use stoker_schema::notes::{self, Note};
+use stoker_schema::rows::Duty;
 use stoker_store::{
     CopyMeasures, DriveMeasures, ErrorKind, Evacuation, Measures, PartFacts, PartWeight, Result, StoreError,
     Times,
@@ -20,55 +23,11 @@ use crate::rings::{Drive, Standing};
 use crate::sources::Source;
 use crate::{clock, error};
 
-/// Bytes of the head of a note, which every write of it writes.
-pub const NOTE_HEAD_LEN_MAX: usize = 60 << 10;
-
-/// Bytes of the body of a note.
-pub const NOTE_BODY_LEN_MAX: usize = 128 * PIECE_LEN;
-
-/// Bytes of a row that holds a piece of a body.
-const PIECE_LEN: usize = 60 << 10;
-
 /// Bytes of a line that is added to a note.
 const LINE_LEN_MAX: usize = 1_024;
 
 /// Tries to read or write a note that others write.
 const TRIES_MAX: usize = 8;
-
-/// What somebody wrote down for the whole cluster: a head that changes often, and a body that does not and is read on its own.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Note {
-    /// Changes with each write.
-    pub seq: u64,
-    /// What was written last.
-    pub head: Vec<u8>,
-    pieces: Pieces,
-}
-
-/// In front of the head: which body it belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Pieces {
-    /// Counts bodies; also in front of each piece.
-    number: u64,
-    count: u8,
-}
-
-impl Pieces {
-    const LEN: usize = 9;
-
-    fn to_bytes(self) -> [u8; Pieces::LEN] {
-        let mut bytes = [self.count; Pieces::LEN];
-        bytes[..8].copy_from_slice(&self.number.to_be_bytes());
-        bytes
-    }
-
-    /// What stands in front of a row, and the rest of it.
-    fn split(value: &[u8]) -> Option<(Pieces, &[u8])> {
-        let (front, rest) = value.split_first_chunk::<{ Pieces::LEN }>()?;
-        let number = u64::from_be_bytes(front[..8].try_into().ok()?);
-        Some((Pieces { number, count: front[8] }, rest))
-    }
-}
 
 /// A node as this one sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -157,6 +116,11 @@ impl Node {
         self.core.write_note(name, seq, head, body).await
     }
 
+    /// Would lead the loop with a name, once in the cluster, from now on: what [`stoker_schema::lead`] says, for loops beside the node.
+    pub fn candidate(&self, name: &str, now: Instant) -> Result<Candidate> {
+        self.core.candidate(name, now)
+    }
+
     /// Less is asked of these parts from now on, and of all others as much as ever.
     pub fn set_weights(&self, weights: &[PartWeight]) {
         self.core.set_weights(weights);
@@ -174,25 +138,11 @@ pub(crate) struct Facts(Mutex<PartFacts>);
 
 impl Core {
     pub(crate) async fn note(&self, name: &str) -> Result<Option<Note>> {
-        let Some(row) = self.row(keys::note(name)).await? else { return Ok(None) };
-        let broken = || StoreError::new(ErrorKind::Corrupt, format!("the note `{name}` cannot be read"));
-        let (pieces, head) = Pieces::split(&row.value).ok_or_else(broken)?;
-        Ok(Some(Note { seq: row.seq, head: head.to_vec(), pieces }))
+        notes::read(&*self.catalog, name).await.map_err(error::catalog)
     }
 
     async fn note_body(&self, name: &str, note: &Note) -> Result<Option<Vec<u8>>> {
-        let mut body = Vec::new();
-        for number in 0..note.pieces.count {
-            let piece = self.row(keys::note_piece(name, number)).await?;
-            let piece = piece.as_ref().and_then(|piece| Pieces::split(&piece.value));
-            let Some((_, bytes)) = piece.filter(|(of, _)| *of == note.pieces) else { return Ok(None) };
-            body.extend_from_slice(bytes);
-        }
-        Ok(Some(body))
-    }
-
-    async fn row(&self, key: Vec<u8>) -> Result<Option<Row>> {
-        Ok(self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten())
+        notes::body(&*self.catalog, name, note).await.map_err(error::catalog)
     }
 
     async fn write_note(
@@ -203,36 +153,17 @@ impl Core {
         body: Option<&[u8]>,
     ) -> Result<Option<u64>> {
         self.check_open()?;
-        if head.len() > NOTE_HEAD_LEN_MAX || body.is_some_and(|body| body.len() > NOTE_BODY_LEN_MAX) {
-            let message = format!("the note `{name}` is too long: {} bytes of head", head.len());
-            return Err(StoreError::new(ErrorKind::Invalid, message));
-        }
-        let key = keys::note(name);
-        let before = self.row(key.clone()).await?;
-        if before.as_ref().map(|row| row.seq) != seq {
-            return Ok(None);
-        }
-        let mut pieces =
-            before.as_ref().and_then(|row| Pieces::split(&row.value)).map_or(Pieces::default(), |(it, _)| it);
-        let mut change = Commit::new().unchanged(key.clone(), before.as_ref());
-        if let Some(body) = body {
-            let parts: Vec<&[u8]> = body.chunks(PIECE_LEN).collect();
-            pieces = Pieces { number: pieces.number + 1, count: parts.len() as u8 };
-            for (number, part) in parts.iter().enumerate() {
-                let value = [&pieces.to_bytes()[..], part].concat();
-                change = change.put(keys::note_piece(name, number as u8), value);
-            }
-            let end = prefix_end(&key).expect("a table is not 0xff");
-            change = change.delete_range(keys::note_piece(name, parts.len() as u8), end);
-        }
-        change = change.put(key, [&pieces.to_bytes()[..], head].concat());
-        match self.catalog.commit(change).await.map_err(error::catalog)? {
-            Outcome::Done { seq, .. } => {
-                self.saw(seq);
-                Ok(Some(seq))
-            }
-            _ => Ok(None),
-        }
+        let written = notes::write(&*self.catalog, name, seq, head, body).await.map_err(error::catalog)?;
+        written.into_iter().for_each(|seq| self.saw(seq));
+        Ok(written)
+    }
+
+    /// Would lead the loop with a name, once in the cluster, from now on; see [`stoker_schema::lead`]. A boot that was fenced leads nothing.
+    pub(crate) fn candidate(&self, name: &str, now: Instant) -> Result<Candidate> {
+        let session = Check::Value(self.session.0.clone(), self.session.1.clone());
+        let who: String = self.session_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let node = self.cell.view().name(self.node);
+        Candidate::new(self.catalog.clone(), name, &who, &node, vec![session], now).map_err(error::catalog)
     }
 
     /// Adds a line to a note. Nobody waits for it: a note that nobody reads is full at some time.
@@ -251,7 +182,7 @@ impl Core {
             let (seq, mut head) = note.map_or((None, Vec::new()), |note| (Some(note.seq), note.head));
             head.extend_from_slice(line.as_bytes());
             head.push(b'\n');
-            if head.len() > NOTE_HEAD_LEN_MAX {
+            if head.len() > notes::HEAD_LEN_MAX {
                 return Err(StoreError::new(ErrorKind::Conflict, format!("the note `{name}` is full")));
             }
             if self.write_note(name, seq, &head, None).await?.is_some() {

@@ -1,9 +1,8 @@
 //! The break-fix loop of a running node. Every node looks after its own parts ([`agent`]); one of them leads ([`driver`]): it
 //! measures all, lets `stoker-reflex` decide, and carries out.
 //!
-//! Who leads is in a note of the catalog, which the leader writes every few seconds. A note that stays the same is that of a leader who is gone,
-//! whatever clocks say; whoever sees that first and can replace it leads. A leader who was replaced finds out when it writes, which it does
-//! before it acts.
+//! Who leads is in a note of the catalog, which the leader writes every few seconds, and which is the row of its lease
+//! ([`stoker_schema::lead`]). A leader who was replaced finds out when it writes, which it does before it acts.
 //!
 //! It must not decide what is broken (`stoker-reflex` does), and must not link the benches.
 
@@ -29,6 +28,7 @@ use stoker_admin::Source;
 use stoker_node::{Node, Note};
 use stoker_reflex::Slo;
 use stoker_reflex::table::State;
+use stoker_schema::lead::{self, Lease};
 use stoker_store::{Counter, ErrorKind, NodeStatus, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -45,14 +45,8 @@ pub use part_gate::{PartGate, SHORT_US, Sound};
 use sender::Sender;
 use senses::Senses;
 
-/// Pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-
 /// Longest wait for the catalog.
 const ASK_MAX: Duration = Duration::from_secs(5);
-
-/// A note that stays the same for so long is that of a leader who is gone.
-const LEASE: Duration = Duration::from_secs(20);
 
 /// What was decided long ago and cannot be looked up any more does not hold.
 const FREE_AFTER: Duration = Duration::from_secs(60);
@@ -79,13 +73,6 @@ struct Shown {
     steps: AtomicU64,
     troubles: AtomicU64,
     complained: Mutex<Option<Instant>>,
-}
-
-/// What is known of the note.
-struct Known {
-    seq: Option<u64>,
-    /// When it changed last, as this node saw it.
-    since: Instant,
 }
 
 impl Reflexes {
@@ -133,7 +120,7 @@ impl Reflexes {
     }
 
     async fn run(self, mut stopped: watch::Receiver<bool>) {
-        let mut known = Known { seq: None, since: clock::now() };
+        let mut lease = Lease::new(clock::now());
         let mut heard = clock::now();
         let mut driver: Option<Driver> = None;
         loop {
@@ -143,20 +130,20 @@ impl Reflexes {
             match tokio::time::timeout(ASK_MAX, self.means.node.note(NOTE)).await {
                 Ok(Ok(note)) => {
                     heard = clock::now();
-                    self.turn(note, &mut known, &mut driver).await;
+                    self.poll(note, &mut lease, &mut driver).await;
                 }
                 // The catalog does not answer: nothing is known, so nothing is done.
                 _ => {
                     add(&self.shown.troubles);
                     // Another one may lead by now.
-                    driver = driver.filter(|_| heard.elapsed() < LEASE / 2);
+                    driver = driver.filter(|_| heard.elapsed() < lead::FRESH);
                     if heard.elapsed() >= FREE_AFTER {
                         self.agent.be_free();
                     }
                 }
             }
             self.shown.leads.store(driver.is_some(), Relaxed);
-            if pause(LOOK_EVERY, &mut stopped).await {
+            if pause(lead::POLL_EVERY, &mut stopped).await {
                 return;
             }
         }
@@ -176,21 +163,17 @@ impl Reflexes {
         }
     }
 
-    /// One turn with the note as it is now.
-    async fn turn(&self, note: Option<Note>, known: &mut Known, driver: &mut Option<Driver>) {
+    /// One poll, with the note as it is now.
+    async fn poll(&self, note: Option<Note>, lease: &mut Lease, driver: &mut Option<Driver>) {
         let head: Head =
             note.as_ref().and_then(|note| serde_json::from_slice(&note.head).ok()).unwrap_or_default();
-        let seq = note.as_ref().map(|note| note.seq);
-        if known.seq != seq {
-            *known = Known { seq, since: clock::now() };
-        }
+        lease.saw(note.as_ref().map(|note| note.seq), clock::now());
         if driver.as_mut().is_some_and(|driver| !driver.is_mine(note.as_ref(), &head)) {
             tracing::info!(leader = %head.node, "another node leads the break-fix loop now");
             *driver = None;
         }
         let is_mine = head.leader == self.leader;
-        let is_free = note.is_none() || is_mine || known.since.elapsed() >= LEASE;
-        if driver.is_none() && is_free {
+        if driver.is_none() && (is_mine || lease.is_free(clock::now())) {
             let taken = Driver::take_over(self.means.clone(), note.as_ref(), &self.leader, &self.name).await;
             match taken {
                 Ok(taken) => {
@@ -209,7 +192,7 @@ impl Reflexes {
             Some(leading) => match leading.step().await {
                 Ok(is_written) => {
                     add(if is_written { &self.shown.steps } else { &self.shown.troubles });
-                    *known = Known { seq: Some(leading.seq()), since: clock::now() };
+                    lease.saw(Some(leading.seq()), clock::now());
                     leading.head().clone()
                 }
                 Err(Deposed) => {

@@ -188,6 +188,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         &[
             "stoker-doctor",
             "stoker-ring",
+            "stoker-schema",
             "stoker-store",
             "stoker-node",
             "stoker-reflex",

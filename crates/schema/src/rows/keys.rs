@@ -599,6 +599,16 @@ pub fn reads(node: NodeId) -> Vec<u8> {
     [READS, &node.0[..]].concat()
 }
 
+/// `!lead/` name: who leads a loop.
+pub fn lead(name: &str) -> Vec<u8> {
+    [b"!lead/", name.as_bytes(), b"/"].concat()
+}
+
+/// `!lead/` name `/beat`: that it lives.
+pub fn lead_beat(name: &str) -> Vec<u8> {
+    [&lead(name)[..], b"beat"].concat()
+}
+
 /// `!note/` name: what somebody wrote down for the whole cluster; its pieces stand behind it.
 pub fn note(name: &str) -> Vec<u8> {
     [b"!note/", name.as_bytes(), b"/"].concat()

@@ -4,6 +4,7 @@ mod audit;
 mod between;
 mod directories;
 mod fixture;
+mod lead;
 mod links;
 mod names;
 mod quota;
