@@ -22,7 +22,7 @@ pub(crate) fn health(node: &Arc<Node>) -> HealthSource {
             }
             CatalogHealth::Good => {}
         }
-        let unreachable = node.unreachable();
+        let unreachable = node.members().unreachable();
         let own = node.id().to_string();
         if let Some(one) = unreachable.iter().find(|one| one.node == own) {
             return Health::Degraded(one.to_string());

@@ -384,7 +384,7 @@ impl Daemon {
         ports.write(place)?;
         // Whoever joins wants to know whether that helped.
         let unreachable = match plan.tells_protection {
-            true => member.node().until_reached(REACHED_MAX).await.map(|one| one.to_string()),
+            true => member.node().members().until_reached(REACHED_MAX).await.map(|one| one.to_string()),
             false => None,
         };
         let protection = match store.operate(Order::Protection).await.map_err(refused)? {
@@ -510,7 +510,7 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
 
 /// A token for the next node. Without one there is only no line that says how to add a node.
 async fn join_token(member: &Member) -> Option<String> {
-    match member.node().join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1).await {
+    match member.node().members().join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1).await {
         Ok((token, _)) => Some(token),
         Err(fault) => {
             tracing::warn!("no join token was made: {}", fault.message);

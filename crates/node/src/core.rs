@@ -79,10 +79,10 @@ pub(crate) struct Core {
     pub lake_settle_ms: u64,
     pub tasks: Tasks,
     /// Highest commit seen (R9).
-    pub seq_seen: AtomicU64,
-    pub closing: AtomicBool,
+    pub seq_seen: Arc<AtomicU64>,
+    pub closing: Arc<AtomicBool>,
     /// In which forms rows, messages and files may be written (R14).
-    pub level: stoker_schema::level::KnownLevel,
+    pub level: Arc<stoker_schema::level::KnownLevel>,
     /// It votes on names, and holds no bytes.
     pub is_witness: bool,
     /// Seals and opens the bytes of encrypted volumes.
@@ -94,21 +94,8 @@ pub(crate) struct Core {
     /// The time that expiries go by.
     pub expiry: crate::expiry::Expiry,
     /// States of the catalog that somebody copies.
-    pub snapshots: crate::snapshots::Snapshots,
+    pub snapshots: stoker_cluster::Snapshots,
     pub work: Tracker,
-    /// Why this boot is over, once it is.
-    pub lost: tokio::sync::watch::Sender<Option<Lost>>,
-}
-
-/// Why a boot of a node is over.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Lost {
-    /// The others went on without it; opened again, it is a part of them.
-    Replaced(String),
-    /// Another process runs as the same node. One of the two must not.
-    Duplicate,
-    /// It was removed from the cluster for good, and must not be opened again.
-    Removed,
 }
 
 /// Locks by name; different names may share one.

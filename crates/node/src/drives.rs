@@ -204,7 +204,7 @@ impl Core {
         }
         let done = matches!(self.catalog.commit(change).await.map_err(error::catalog)?, Outcome::Done { .. });
         if self.cell.is_joined() {
-            self.load_view().await?;
+            self.cell.load_view().await?;
         }
         Ok(done)
     }
@@ -281,8 +281,8 @@ impl Core {
             Order::DriveAdd { node, .. }
             | Order::DriveRemove { node, .. }
             | Order::DriveCordon { node, .. }
-            | Order::DriveLosses { node, .. } => self.node_named(node)?,
-            Order::Measures { node: Some(node) } => self.node_named(node)?,
+            | Order::DriveLosses { node, .. } => self.cell.named(node)?,
+            Order::Measures { node: Some(node) } => self.cell.named(node)?,
             _ => self.node,
         };
         match node == self.node {
@@ -327,7 +327,7 @@ impl Core {
         self.workshop.note_drive(&drive)?;
         let drive = self.rings.add(drive);
         if self.cell.is_joined() {
-            self.load_view().await?;
+            self.cell.load_view().await?;
         }
         self.inventory.compare_again();
         self.settle_all_leases().await?;

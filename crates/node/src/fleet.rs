@@ -84,20 +84,20 @@ impl Core {
     /// Puts no new chunks on a node. Refused if that leaves too few for some volume, unless that is wanted.
     pub(crate) async fn quarantine(&self, node: NodeId, force: bool) -> Result<()> {
         // One that takes nothing new already leaves nobody with less.
-        if !force && self.load_view().await?.duty(node) == Duty::Full {
+        if !force && self.cell.load_view().await?.duty(node) == Duty::Full {
             self.check_others_suffice(node).await?;
         }
-        self.decide(node, Duty::Quarantined).await
+        self.cell.decide(node, Duty::Quarantined).await
     }
 
     /// Ends a quarantine, an evacuation or a removal. One transaction, so that nobody empties it on.
     pub(crate) async fn rejoin(&self, node: NodeId) -> Result<()> {
-        self.decide_with(node, Duty::Full, Commit::new().delete(keys::removing(node))).await
+        self.cell.decide_with(node, Duty::Full, Commit::new().delete(keys::removing(node))).await
     }
 
     /// Lets the others take what a node has and the lake has not.
     pub(crate) async fn evacuate(&self, node: NodeId, force: bool) -> Result<Evacuation> {
-        let view = self.load_view().await?;
+        let view = self.cell.load_view().await?;
         let name = view.name(node);
         if view.is_down(node) {
             return Err(refused(format!(
@@ -113,7 +113,7 @@ impl Core {
         if !force {
             self.check_others_suffice(node).await?;
         }
-        self.decide(node, Duty::Evacuating).await?;
+        self.cell.decide(node, Duty::Evacuating).await?;
         self.evacuation(node).await
     }
 
@@ -166,7 +166,7 @@ impl Core {
 
     /// Refuses if, without a node, some volume would find too few nodes for its class.
     pub(crate) async fn check_others_suffice(&self, node: NodeId) -> Result<()> {
-        let view = self.load_view().await?;
+        let view = self.cell.load_view().await?;
         self.check_others_in(&view, node).await
     }
 
@@ -201,34 +201,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    pub(crate) async fn decide(&self, node: NodeId, duty: Duty) -> Result<()> {
-        self.decide_with(node, duty, Commit::new()).await
-    }
-
-    /// The same in one transaction with what belongs to it.
-    pub(crate) async fn decide_with(&self, node: NodeId, duty: Duty, with: Commit) -> Result<()> {
-        let key = keys::node(node);
-        for _ in 0..TRIES_MAX {
-            let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
-            let unknown =
-                || StoreError::about(ErrorKind::NotFound, Subject::Node, format!("there is no node {node}"));
-            let row = row.ok_or_else(unknown)?;
-            let mut value = NodeRow::of(&row).map_err(error::catalog)?;
-            if value.duty == duty && with.writes.is_empty() {
-                return Ok(());
-            }
-            value.duty = duty;
-            let change =
-                with.clone().seq(key.clone(), row.seq).put(key.clone(), value.encode_at(self.level.get()));
-            if let Outcome::Done { seq, .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
-                self.saw(seq);
-                self.load_view().await?;
-                return Ok(());
-            }
-        }
-        Err(StoreError::new(ErrorKind::Unavailable, format!("the row of node {node} is contended; retry")))
     }
 }
 

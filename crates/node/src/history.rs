@@ -63,7 +63,7 @@ impl Core {
         since_ms: u64,
         every_ms: u64,
     ) -> Result<Report> {
-        let node = self.node_named(node)?;
+        let node = self.cell.named(node)?;
         if node == self.node {
             return Ok(self.history_here(since_ms, every_ms));
         }

@@ -12,7 +12,6 @@ mod accounts;
 mod cache;
 mod cell;
 mod census;
-mod cluster;
 mod collector;
 mod completion;
 mod copy;
@@ -28,15 +27,14 @@ mod files;
 mod fleet;
 mod history;
 mod inventory;
-mod join_tokens;
 mod kept;
 mod known;
 mod leases;
-mod level;
 mod listing;
 mod locks;
 mod lookup;
 mod measures;
+mod member;
 mod missing;
 mod node;
 mod numbers;
@@ -57,7 +55,6 @@ mod rotate;
 mod scrubber;
 mod sealing;
 mod sets;
-mod snapshots;
 mod sources;
 mod spilled;
 mod stage;
@@ -73,19 +70,19 @@ mod volumes;
 mod wrapping;
 mod writer;
 
-pub use self::core::Lost;
-pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
-pub use cluster::{
-    AuthorityChange, ClusterOptions, JoinAs, JoinedAs, Member, Promote, authority_certificate,
-    authority_rotate, check_same_cluster, is_node, join, secrets_kept,
-};
+pub use cell::RebuildOptions;
 pub use drives::{drives_kept, drives_removed};
 pub use measures::PeerSeen;
+pub use member::{ClusterOptions, Member, Promote, is_node};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
 pub use options::{
     CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, KeyFiles, MemoryPlan, NodeOptions,
     SPARSE_BYTES_MAX,
+};
+pub use stoker_cluster::{
+    AuthorityChange, Body, CellOptions, Health, JoinAs, JoinedAs, Labels, Lost, Summed, Wire,
+    authority_certificate, authority_rotate, check_same_cluster, join, secrets_kept,
 };
 pub use stoker_host::world::{GivenWorld, InWorld, World};
 use stoker_host::{clock, identity, world};

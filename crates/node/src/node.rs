@@ -9,9 +9,10 @@ use std::time::Duration;
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
+use stoker_cluster::{CatalogHost, Lost, Members, MembersOptions, dial, level};
 use stoker_format::{ChunkId, NodeId, RecordKind, RingId, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
-use stoker_schema::level::Level;
+use stoker_schema::level::{KnownLevel, Level};
 use stoker_schema::names::{Located, Names, Spot};
 use stoker_schema::rows::{
     DriveRow, DriveState, GarbageRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow, SetRow, SetState,
@@ -22,8 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::cache::Cache;
 use crate::cell::{self, Cell, CellOptions};
-use crate::cluster::Keeper;
-use crate::core::{Core, Lost, NodeStats};
+use crate::core::{Core, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::drives::{self, Kept, Workshop};
 use crate::expiry::{Expiry, Known};
@@ -39,7 +39,7 @@ use crate::stage::Flights;
 use crate::undrained::DirtyPages;
 use crate::volumes::{Lakes, Volumes};
 use crate::world::Tasks;
-use crate::{clock, collector, drain, error, inventory, kept, level, scrubber};
+use crate::{clock, collector, drain, error, inventory, kept, scrubber};
 
 /// Tries to begin a boot while others change the level.
 const BEGIN_TRIES_MAX: usize = 10;
@@ -61,9 +61,7 @@ pub struct Node {
     loops: Mutex<Vec<JoinHandle<()>>>,
     engine: Engine,
     high_water: Arc<Mutex<HighWater>>,
-    keeper: OnceLock<Weak<Keeper>>,
-    /// Fingerprint of the authority of the cluster, if other nodes can join through this one.
-    pub(crate) join_fingerprint: OnceLock<[u8; 32]>,
+    catalog_host: OnceLock<Weak<CatalogHost>>,
 }
 
 impl Node {
@@ -82,7 +80,7 @@ impl Node {
         let identity = Identity::load(&options.dir)?;
         let secrets = match &options.secrets {
             Some(given) => given.0.clone(),
-            None => crate::cluster::secrets(&options.dir, identity)?,
+            None => stoker_cluster::secrets(&options.dir, identity)?,
         };
         let vault = crate::sealing::Vault::open(&options.key_files, &secrets)?;
         let vault = Arc::new(vault);
@@ -92,7 +90,7 @@ impl Node {
         let seq = catalog.seq().await.map_err(error::catalog)?;
         let high_water = HighWater::open(&options.dir, seq)?;
         check_restored(&*catalog, HighWater::read(&options.dir)?).await?;
-        cell::dial::check_removed(&*catalog, identity.node).await?;
+        dial::check_removed(&*catalog, identity.node).await?;
         // Before a drive is touched.
         level::read(&*catalog).await?;
         let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("memory: {fault}"));
@@ -135,6 +133,19 @@ impl Node {
         let session_row = (keys::session(identity.node), session.encode());
         let begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
         let level = begin_boot(&*catalog, identity.node, session_id, options.cell.as_ref(), begin).await?;
+        let (seq_seen, closing) = (Arc::new(AtomicU64::new(seq)), Arc::new(AtomicBool::new(false)));
+        let known_level = Arc::new(KnownLevel::default());
+        let members = Arc::new(Members::new(MembersOptions {
+            node: identity.node,
+            catalog: catalog.clone(),
+            session: session_row.clone(),
+            session_id,
+            level: known_level.clone(),
+            seq_seen: seq_seen.clone(),
+            closing: closing.clone(),
+            wire: options.cell.as_ref().map(|cell| cell.wire.clone()),
+            greeting: cell::greeting(),
+        }));
         let core = Arc::new(Core {
             sources: Sources::default(),
             facts: Default::default(),
@@ -146,7 +157,7 @@ impl Node {
             cluster: identity.cluster.to_string(),
             started_ms: clock::now_ms(),
             names: Names::new(catalog.clone()).charging(crate::properties::charged_to),
-            cell: Cell::new(identity.node, options.cell.as_ref(), options.rebuild),
+            cell: Cell::new(members, options.rebuild),
             rings: Rings::new(identity.node, drives, pool, options.ring.never_share, vault.keyring().clone()),
             workshop,
             volumes: Volumes::new(
@@ -181,26 +192,25 @@ impl Node {
             chunk_bytes,
             lake_settle_ms: options.lake_settle_ms,
             tasks: Tasks::new(options.world.clone()),
-            seq_seen: AtomicU64::new(seq),
-            closing: AtomicBool::new(false),
+            seq_seen,
+            closing,
             expiry,
-            level: Default::default(),
+            level: known_level,
             is_witness,
             vault,
             wrapping: crate::wrapping::WrappingKeys::of(&secrets),
             kept: kept::Kept::new(&options.dir, identity.cluster),
             snapshots: Default::default(),
             work: Default::default(),
-            lost: tokio::sync::watch::Sender::new(None),
             catalog,
             catalog_times,
             views: Default::default(),
         });
         core.level.saw(level);
         if core.cell.is_joined() {
-            core.load_view().await?;
+            core.cell.load_view().await?;
         }
-        core.raise_level().await?;
+        core.cell.raise_level().await?;
         // What is stamped from now on is no older than the catalog's time.
         core.deadlines_ms().await?;
         core.give_up_missing().await?;
@@ -217,8 +227,7 @@ impl Node {
             loops: Mutex::default(),
             engine,
             high_water: high_water.clone(),
-            keeper: OnceLock::new(),
-            join_fingerprint: OnceLock::new(),
+            catalog_host: OnceLock::new(),
         };
         let (watermark, tasks) = (watermark(core.clone(), high_water), &core.tasks);
         let mut loops = vec![
@@ -239,7 +248,7 @@ impl Node {
         if core.cell.is_joined() {
             loops.push(tasks.spawn(core.clone().follow_cluster()));
             loops.push(tasks.spawn(cell::look_after(core.clone())));
-            loops.push(tasks.spawn(cell::dial::run(core.clone())));
+            loops.push(tasks.spawn(dial::run(core.cell.members.clone())));
         }
         let node = Arc::new(node);
         if core.cell.is_joined() {
@@ -263,13 +272,18 @@ impl Node {
         nodes.chain(drives).filter(|(id, name)| id != name).collect()
     }
 
-    /// Who knows where the catalog is.
-    pub(crate) fn set_keeper(&self, keeper: &Arc<Keeper>) {
-        let _ = self.keeper.set(Arc::downgrade(keeper));
+    /// The nodes of its cluster, as it knows them.
+    pub fn members(&self) -> &Arc<Members> {
+        &self.core.cell.members
     }
 
-    pub(crate) fn keeper(&self) -> Option<Arc<Keeper>> {
-        self.keeper.get()?.upgrade()
+    /// Who knows where the catalog is.
+    pub(crate) fn set_catalog_host(&self, host: &Arc<CatalogHost>) {
+        let _ = self.catalog_host.set(Arc::downgrade(host));
+    }
+
+    pub(crate) fn catalog_host(&self) -> Option<Arc<CatalogHost>> {
+        self.catalog_host.get()?.upgrade()
     }
 
     /// Whether the catalog can be read and changed, as far as it is on this node. May block for a moment.
@@ -279,21 +293,12 @@ impl Node {
 
     /// The same of a copy of the catalog that follows here; none if none does.
     pub fn standby_health(&self) -> Option<stoker_catalog::Health> {
-        self.keeper()?.copy_health()
+        self.catalog_host()?.copy_health()
     }
 
     /// Tells once that the others went on without this node, and why.
     pub fn lost(&self) -> tokio::sync::watch::Receiver<Option<Lost>> {
-        self.core.lost.subscribe()
-    }
-
-    /// Says that this boot is over, if nobody did.
-    pub(crate) fn set_lost(&self, lost: Lost) {
-        self.core.lost.send_if_modified(|known| {
-            let is_news = known.is_none();
-            known.get_or_insert(lost);
-            is_news
-        });
+        self.core.cell.lost()
     }
 
     /// Its catalog.
@@ -367,13 +372,13 @@ async fn begin_boot(
         }
         let mut change = level::begin(node, session, row.as_ref(), begin.clone());
         if let Some(cell) = cell {
-            change = cell::dial::begin(catalog, node, cell, level.level, change).await?;
+            change = dial::begin(catalog, node, cell, level.level, change).await?;
         }
         if let Outcome::Done { .. } = write_surely(catalog, change).await? {
             return Ok(level.level);
         }
         // It was removed a moment ago, or another node raised the level.
-        cell::dial::check_removed(catalog, node).await?;
+        dial::check_removed(catalog, node).await?;
     }
     Err(StoreError::new(ErrorKind::Unavailable, "the rows of this node are contended; try again"))
 }

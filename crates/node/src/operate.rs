@@ -10,7 +10,6 @@ use stoker_store::{
     StoreError, Subject, VolumeProtection, name_ids,
 };
 
-use crate::cluster::Keeper;
 use crate::core::Core;
 use crate::node::Node;
 use crate::volumes::Volume;
@@ -32,22 +31,25 @@ impl Node {
         match order {
             Order::Catalog => Ok(Report::Catalog(self.catalog_status().await?)),
             Order::CatalogPromote { accept_loss } => {
-                Ok(Report::Promoted(self.the_keeper()?.promote(accept_loss).await?))
+                Ok(Report::Promoted(self.the_catalog_host()?.promote(accept_loss).await?))
             }
             Order::CatalogDetach { node } => {
-                let node = self.core.node_named(&node)?;
-                self.the_keeper()?.detach(node).await?;
+                let node = self.core.cell.named(&node)?;
+                self.the_catalog_host()?.detach(node).await?;
                 Ok(Report::Done)
             }
             Order::CanStop { node } => {
-                let node = node.map_or(Ok(self.core.node), |node| self.core.node_named(&node))?;
+                let node = node.map_or(Ok(self.core.node), |node| self.core.cell.named(&node))?;
                 self.can_stop(node).await.map(Report::CanStop)
             }
             Order::Protection => self.core.protection_view().await.map(Report::Protection),
             Order::Outages => Ok(Report::Outages(self.outages())),
             Order::CatalogRows { state, after } => {
-                let own = self.keeper().and_then(|keeper| keeper.own_catalog());
-                let page = self.core.catalog_rows(own, state, after.as_deref()).await;
+                let own = self.catalog_host().and_then(|host| host.own_catalog());
+                // One that was promoted while it ran still asks as it did before.
+                let catalog = own.as_ref().unwrap_or(&self.core.catalog);
+                let (snapshots, cluster) = (&self.core.snapshots, &self.core.cluster);
+                let page = snapshots.page(&**catalog, cluster, state, after.as_deref()).await;
                 page.map(Report::CatalogRows).map_err(|fault| self.where_catalog(fault))
             }
             Order::KeyCreate { key, lifetime_ms } => {
@@ -58,12 +60,12 @@ impl Node {
                 self.core.key_rotate(&access_key, grace_ms).await.map(Report::Key)
             }
             Order::JoinTokenRotate => {
-                self.join_token_revoke(None).await?;
-                let (token, _) = self.join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1).await?;
+                self.members().join_token_revoke(None).await?;
+                let (token, _) = self.members().join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1).await?;
                 Ok(Report::JoinToken(token))
             }
             Order::JoinTokenCreate { ttl_ms, uses } => {
-                let (token, info) = self.join_token_create(ttl_ms, uses).await?;
+                let (token, info) = self.members().join_token_create(ttl_ms, uses).await?;
                 Ok(Report::JoinTokenMade { token, info })
             }
             Order::NodeRemove { node, force, accept_loss } => {
@@ -73,10 +75,10 @@ impl Node {
             Order::Removals { node: Some(node) } => {
                 self.removal_of(&node).await.map(|told| Report::Removals(told.into_iter().collect()))
             }
-            Order::Unreachable => Ok(Report::Unreachable(self.unreachable())),
-            Order::JoinTokens => self.join_tokens().await.map(Report::JoinTokens),
+            Order::Unreachable => Ok(Report::Unreachable(self.members().unreachable())),
+            Order::JoinTokens => self.members().join_tokens().await.map(Report::JoinTokens),
             Order::JoinTokenRevoke { id } => {
-                self.join_token_revoke(id.as_deref()).await.map(Report::JoinTokens)
+                self.members().join_token_revoke(id.as_deref()).await.map(Report::JoinTokens)
             }
             order => self.core.carry_out(order).await,
         }
@@ -84,7 +86,7 @@ impl Node {
 
     /// Says which node to ask, if that is what is wrong.
     fn where_catalog(&self, fault: StoreError) -> StoreError {
-        match self.keeper().map(|keeper| keeper.holder()) {
+        match self.catalog_host().map(|host| host.holder()) {
             Some(holder) if fault.kind == ErrorKind::Invalid && holder != self.core.node => {
                 StoreError { message: format!("{} (node {holder})", fault.message), ..fault }
             }
@@ -92,8 +94,8 @@ impl Node {
         }
     }
 
-    pub(crate) fn the_keeper(&self) -> Result<Arc<Keeper>> {
-        self.keeper().ok_or_else(|| {
+    pub(crate) fn the_catalog_host(&self) -> Result<Arc<CatalogHost>> {
+        self.catalog_host().ok_or_else(|| {
             let message =
                 "no node of this cluster keeps the catalog, it is in a database; see to its standbys there";
             StoreError::new(ErrorKind::Invalid, message)
@@ -101,8 +103,8 @@ impl Node {
     }
 
     async fn catalog_status(&self) -> Result<CatalogStatus> {
-        if let Some(keeper) = self.keeper() {
-            return Ok(keeper.status().await);
+        if let Some(host) = self.catalog_host() {
+            return Ok(host.status().await);
         }
         let pulse = &self.core.catalog_times.pulse;
         let (seq, trouble) = tokio::select! {
@@ -159,8 +161,8 @@ impl Node {
         if lonely > 0 && !others.is_empty() {
             reasons.push(format!("{lonely} files that are not in the lake yet are on no other node"));
         }
-        if let Some(keeper) = self.keeper() {
-            let status = keeper.status().await;
+        if let Some(host) = self.catalog_host() {
+            let status = host.status().await;
             let is_holder = status.holder == Some(node.to_string());
             let other = |standby: &&StandbyInfo| standby.node != node.to_string();
             let knows_others = status.standbys.iter().any(|standby| other(&standby));
@@ -187,25 +189,25 @@ impl Core {
         match order {
             Order::Nodes => self.nodes_view().await.map(Report::Nodes),
             Order::Quarantine { node, force } => {
-                self.quarantine(self.node_named(&node)?, force).await?;
+                self.quarantine(self.cell.named(&node)?, force).await?;
                 Ok(Report::Done)
             }
             Order::Rejoin { node } => {
-                self.rejoin(self.node_named(&node)?).await?;
+                self.rejoin(self.cell.named(&node)?).await?;
                 Ok(Report::Done)
             }
             Order::Evacuate { node, force } => {
-                self.evacuate(self.node_named(&node)?, force).await.map(Report::Evacuation)
+                self.evacuate(self.cell.named(&node)?, force).await.map(Report::Evacuation)
             }
             Order::Evacuation { node } => {
-                self.evacuation(self.node_named(&node)?).await.map(Report::Evacuation)
+                self.evacuation(self.cell.named(&node)?).await.map(Report::Evacuation)
             }
             Order::Risk => self.risk_view().await.map(Report::Risk),
             Order::Lost => self.lost_files().await.map(Report::Lost),
             Order::Rebuild => self.rebuild_view().await.map(Report::Rebuild),
             Order::Fabric { from, to } => self.fabric(&from, &to).await.map(Report::Fabric),
             Order::Drives { node } => {
-                let only = node.map(|node| self.node_named(&node)).transpose()?;
+                let only = node.map(|node| self.cell.named(&node)).transpose()?;
                 self.drives_view(only).await.map(Report::Drives)
             }
             Order::Note { name } => {
@@ -221,11 +223,11 @@ impl Core {
             Order::History { node: Some(node), since_ms, every_ms } => {
                 self.history_of(&node, since_ms, every_ms).await
             }
-            Order::Level => self.level_status().await.map(Report::Level),
+            Order::Level => self.cell.level_status().await.map(Report::Level),
             Order::People => self.people().await.map(Report::People),
             Order::Accounts => self.accounts().await.map(Report::Accounts),
             Order::PeopleChange(change) => self.change_people(change).await,
-            Order::LevelHold { held } => self.hold_level(held).await.map(Report::Level),
+            Order::LevelHold { held } => self.cell.hold_level(held).await.map(Report::Level),
             Order::EncryptedVolume { name, options } => {
                 let info = self.create_encrypted(&name, options).await?;
                 Ok(Report::Volume(Box::new(info)))
@@ -245,27 +247,6 @@ impl Core {
             other => {
                 let message = format!("this release does not know what to do: {other:?}");
                 Err(StoreError::new(ErrorKind::Invalid, message))
-            }
-        }
-    }
-
-    /// A node by its id, or by a name that only it has.
-    pub(crate) fn node_named(&self, text: &str) -> Result<NodeId> {
-        let view = self.cell.view();
-        if let Some(node) = text.parse().ok().filter(|node| view.member(*node).is_some()) {
-            return Ok(node);
-        }
-        let named = |node: &NodeId| view.member(*node).is_some_and(|member| member.row.name == text);
-        let found: Vec<NodeId> = view.nodes().filter(named).collect();
-        match found.as_slice() {
-            [node] => Ok(*node),
-            [] => {
-                let message = format!("the cluster has no node `{text}`; `stoker node ls` lists them");
-                Err(StoreError::about(ErrorKind::NotFound, Subject::Node, message))
-            }
-            _ => {
-                let message = format!("{} nodes are called `{text}`; name one by its id", found.len());
-                Err(StoreError::new(ErrorKind::Conflict, message))
             }
         }
     }

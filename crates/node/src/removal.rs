@@ -76,8 +76,8 @@ impl Node {
     /// Removes a node for good: begins with it, and tells how far it went.
     pub(crate) async fn node_remove(&self, name: &str, force: bool, accept_loss: bool) -> Result<Removal> {
         let core = &self.core;
-        let view = core.load_view().await?;
-        let node = match core.node_named(name) {
+        let view = core.cell.load_view().await?;
+        let node = match core.cell.named(name) {
             Err(fault) if fault.kind == ErrorKind::NotFound => {
                 return core.removed_before(name).await?.ok_or(fault);
             }
@@ -148,7 +148,7 @@ impl Node {
     /// How far that of a node is; none if nobody ordered one.
     pub(crate) async fn removal_of(&self, name: &str) -> Result<Option<Removal>> {
         let core = &self.core;
-        let node = match core.node_named(name) {
+        let node = match core.cell.named(name) {
             Err(fault) if fault.kind == ErrorKind::NotFound => {
                 return core.removed_before(name).await?.ok_or(fault).map(Some);
             }
@@ -211,7 +211,7 @@ impl Node {
     }
 
     fn is_catalog_with(&self, node: NodeId) -> bool {
-        self.keeper().is_some_and(|keeper| keeper.holder() == node)
+        self.catalog_host().is_some_and(|host| host.holder() == node)
     }
 
     /// Takes the next step of every removal that this node sees to; true if some are under way.
@@ -245,11 +245,11 @@ impl Node {
         let is_unreached = view.is_up(node) && self.is_silent(node) && view.is_unreached(node);
         let is_stopped = view.leaving().any(|leaving| leaving == node)
             && node != core.node
-            && !self.is_answered_by(node).await;
+            && self.members().greet(node).await.is_err();
         if is_unreached || is_stopped {
             // Nobody else declares a node down that nobody ever reached, or that stopped in good order; whoever removes it says
             // that it does not come back.
-            self.declare_down(node, Duration::ZERO).await?;
+            self.members().declare_down(node, Duration::ZERO).await?;
             return self.remove_lost(node, accept_loss).await;
         }
         if let Some(why) = self.waits_for(node) {
@@ -266,9 +266,9 @@ impl Node {
 
     /// A lost node that the catalog waits for could never be declared down.
     async fn let_standby_go(&self, node: NodeId) -> Result<()> {
-        match self.keeper() {
-            Some(keeper) if keeper.status().await.stalled && !self.is_answered_by(node).await => {
-                keeper.detach(node).await
+        match self.catalog_host() {
+            Some(host) if host.status().await.stalled && self.members().greet(node).await.is_err() => {
+                host.detach(node).await
             }
             _ => Ok(()),
         }
@@ -278,7 +278,7 @@ impl Node {
         let core = &self.core;
         // Somebody may have decided something else about it since.
         if core.cell.view().duty(node) != Duty::Evacuating {
-            core.decide_with(node, Duty::Evacuating, Commit::new().present(keys::removing(node))).await?;
+            core.cell.decide_with(node, Duty::Evacuating, Commit::new().present(keys::removing(node))).await?;
         }
         let left = core.left_on(node).await?;
         if left.files > 0 || !core.give_up_drives(node).await? {
@@ -319,8 +319,8 @@ impl Node {
         let core = &self.core;
         // Commits would wait for it. Whether it follows the catalog only the node knows that serves it, and one that does not can
         // be let go as well.
-        if let Some(keeper) = self.keeper() {
-            keeper.detach(node).await?;
+        if let Some(host) = self.catalog_host() {
+            host.detach(node).await?;
         }
         // While its row is there: afterwards nobody knows its name.
         let told = core.told(node, "removed", left, None);
@@ -328,7 +328,7 @@ impl Node {
             return Ok(core.told(node, "waiting", left, Some("its rows changed meanwhile".to_owned())));
         }
         tracing::warn!("node {} was removed from the cluster for good", told.name);
-        core.load_view().await?;
+        core.cell.load_view().await?;
         Ok(told)
     }
 }
@@ -433,7 +433,7 @@ impl Core {
     async fn begin_removal(&self, node: NodeId, accept_loss: bool) -> Result<()> {
         let since_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
         let row = RemovingRow { since_ms, accept_loss };
-        self.decide_with(node, Duty::Evacuating, Commit::new().put(keys::removing(node), row.encode())).await
+        self.cell.decide_with(node, Duty::Evacuating, Commit::new().put(keys::removing(node), row.encode())).await
     }
 
     async fn drive_rows(&self, node: NodeId) -> Result<Vec<(Row, DriveRow)>> {
@@ -462,7 +462,7 @@ impl Core {
             return Ok(true);
         }
         let done = self.catalog.commit(change).await.map_err(error::catalog)?;
-        self.load_view().await?;
+        self.cell.load_view().await?;
         Ok(matches!(done, Outcome::Done { .. }))
     }
 

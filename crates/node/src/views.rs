@@ -319,7 +319,7 @@ impl Node {
         let (view, now_ms) = (core.cell.view(), clock::now_ms());
         let mut lost = Vec::new();
         if let Some(silence) = core.catalog_times.pulse.silence() {
-            let at = match self.keeper().map(|keeper| keeper.holder()) {
+            let at = match self.catalog_host().map(|host| host.holder()) {
                 Some(holder) if holder == core.node => {
                     CatalogAt::Here { name: view.name(holder), id: holder.to_string() }
                 }

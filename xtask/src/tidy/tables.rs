@@ -45,6 +45,20 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-host",
         ],
     ),
+    // Nodes as members: no ring, no lake, no chunk.
+    (
+        "stoker-cluster",
+        &[
+            "stoker-format",
+            "stoker-buffer",
+            "stoker-catalog",
+            "stoker-schema",
+            "stoker-fabric",
+            "stoker-store",
+            "stoker-host",
+            "stoker-records",
+        ],
+    ),
     // Works on what stopped nodes left, so it knows the forms and no node.
     (
         "stoker-salvage",
@@ -74,6 +88,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-store",
             "stoker-host",
             "stoker-records",
+            "stoker-cluster",
             "stoker-salvage",
             "stoker-qos",
             "stoker-qos-driver",

@@ -117,7 +117,7 @@ impl Pair {
         let near = Seat::start(&place, "near", security)?;
         let address = near.member.addresses().first().map(SocketAddr::to_string).unwrap_or_default();
         let far_dir = place.dir.join("far");
-        let make = near.member.node().join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1);
+        let make = near.member.node().members().join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1);
         let (token, _) = near.runtime.block_on(make)?;
         let wanted = JoinAs { name: "far".to_owned(), is_name_chosen: true, peers: None };
         near.runtime.block_on(stoker_node::join(&far_dir, &address, &token, &wanted))?;

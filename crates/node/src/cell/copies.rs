@@ -354,7 +354,7 @@ impl Core {
         };
         let more = match judge(&self.cell.view()) {
             Some(more) => Some(more),
-            None => judge(self.load_view().await?.as_ref()),
+            None => judge(self.cell.load_view().await?.as_ref()),
         };
         checks.extend(more.ok_or_else(holders_lost)?);
         Ok(checks)
@@ -368,7 +368,7 @@ impl Core {
         fresh: &[(NodeId, [u8; 16])],
         has_sources: bool,
     ) -> StoreError {
-        if let Err(fault) = self.load_view().await {
+        if let Err(fault) = self.cell.load_view().await {
             return fault;
         }
         match self.holder_checks(holders, fresh).await {

@@ -65,7 +65,7 @@ impl Cell {
 impl Core {
     /// Measures the way from one node to another; whoever is asked asks the first of them.
     pub(crate) async fn fabric(self: &Arc<Core>, from: &str, to: &str) -> Result<FabricLeg> {
-        let (from, to) = (self.node_named(from)?, self.node_named(to)?);
+        let (from, to) = (self.cell.named(from)?, self.cell.named(to)?);
         if from == to {
             return Err(StoreError::new(ErrorKind::Invalid, "a node has no way to itself"));
         }
@@ -81,7 +81,7 @@ impl Core {
 
     /// The same for another node that asks this one.
     pub(super) async fn fabric_here(self: &Arc<Core>, to: &str) -> Result<Report> {
-        let to = self.node_named(to)?;
+        let to = self.cell.named(to)?;
         if to == self.node {
             return Err(StoreError::new(ErrorKind::Invalid, "a node has no way to itself"));
         }

@@ -9,7 +9,7 @@ use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Order, Report, Result, StoreError};
 
 use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, Seals, from_wire, to_wire};
-use super::{Body, Cell, Summed, unreachable};
+use super::{Body, Cell, Greeting, Summed, unreachable};
 use crate::sealing::SealedPart;
 
 /// Longest wait for a node that is one of many in a view.
@@ -29,6 +29,12 @@ const READ_MAX: Duration = Duration::from_secs(10);
 
 /// Longest wait for an order: a ring may have to be made or recovered.
 const ORDER_MAX: Duration = Duration::from_secs(120);
+
+/// What asks a peer whether it is there; nodes of every release answer it.
+pub(crate) fn greeting() -> Greeting {
+    let ask = message::encode(&Ask::Done { versions: Vec::new(), hold: 0 });
+    Greeting { ask, check: |head| message::decode::<Answer>(head)?.ok().map(drop) }
+}
 
 /// A copy of a chunk with a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,21 +60,9 @@ impl Cell {
             Ask::ReadStored { .. } => READ_LEN_MAX,
             _ => 0,
         };
-        let Some(wire) = &self.wire else { return Err(unreachable(node, "this node is in no cluster")) };
+        let Some(wire) = self.wire() else { return Err(unreachable(node, "this node is in no cluster")) };
         let (head, body) = wire.call(node, message::encode(ask), body, answer_len, deadline).await?;
         Ok((message::decode::<Answer>(&head)?.ok()?, body))
-    }
-
-    /// Whether a node answers a question, whatever pings say of it.
-    pub(super) async fn answers(&self, node: NodeId) -> bool {
-        let nothing = Ask::Done { versions: Vec::new(), hold: 0 };
-        self.ask(node, &nothing, Body::None, ASK_MAX).await.is_ok()
-    }
-
-    /// Whether a node answers at its addresses, and why not.
-    pub(super) async fn dial(&self, node: NodeId) -> Result<()> {
-        let nothing = Ask::Done { versions: Vec::new(), hold: 0 };
-        self.ask(node, &nothing, Body::None, ASK_MAX).await.map(drop)
     }
 
     /// Sends bytes that the other side drops; returns when it has them all. Nodes of every release take them.

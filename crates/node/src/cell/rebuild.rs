@@ -241,11 +241,11 @@ impl Core {
             // A node makes up for its own drives as long as it has one to do so.
             (Loss::Gone(..) | Loss::Leaving(..), true) => self.rings.is_serving(),
             (Loss::Gone(node, _), false) => {
-                !self.cell.view().has_drive(node) && self.cell.is_heir(node, version)
+                !self.cell.view().has_drive(node) && self.cell.is_successor(node, version)
             }
             (Loss::Leaving(..), false) => false,
             (Loss::Down(node) | Loss::Evacuating(node), is_own) => {
-                !is_own && self.cell.is_heir(node, version)
+                !is_own && self.cell.is_successor(node, version)
             }
         }
     }

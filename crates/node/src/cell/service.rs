@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use stoker_cluster::PeerService;
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_ring::{Put, Retention};
 use stoker_schema::rows::HolderRow;
-use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
+use stoker_store::{BoxFuture, Buf, ErrorKind, Result, StoreError, Subject};
 
 use super::message::{self, Answer, AppendHead, Ask, LakeHead, Seals, from_wire};
 use super::peers::chunks_of;
 use super::protect::Part;
-use super::{Body, Health, Summed};
+use super::{Body, Summed};
 use crate::core::{Core, add};
 use crate::node::Node;
 use crate::reader::Slice;
@@ -31,42 +32,11 @@ impl Node {
             answered.unwrap_or_else(|fault| (Answer::fault(&fault, self.core.level.get()), Body::None));
         (message::encode(&answer), body)
     }
+}
 
-    /// Whether the cluster has a node of this id.
-    pub fn knows(&self, node: NodeId) -> bool {
-        self.core.cell.view().member(node).is_some()
-    }
-
-    /// Whether a node does not answer, as far as this one can tell.
-    pub fn is_suspect(&self, node: NodeId) -> bool {
-        self.core.cell.is_suspect(node)
-    }
-
-    /// Whether a node answers over the transport.
-    pub(crate) async fn is_answered_by(&self, node: NodeId) -> bool {
-        self.core.cell.answers(node).await
-    }
-
-    /// Where pings of all nodes go.
-    pub fn gossip_addresses(&self) -> Vec<String> {
-        self.core.cell.view().gossip()
-    }
-
-    /// Other nodes that should answer, and where their pings go.
-    pub fn expected_peers(&self) -> Vec<(NodeId, Vec<String>)> {
-        let mut expected = self.core.cell.view().expected();
-        expected.retain(|(node, _)| *node != self.core.node);
-        expected
-    }
-
-    /// Others that stopped when somebody asked them to, and did not come back since.
-    pub fn leaving_peers(&self) -> Vec<NodeId> {
-        self.core.cell.view().leaving().filter(|node| *node != self.core.node).collect()
-    }
-
-    /// Tells whether a node answers.
-    pub fn peer_health(&self, node: NodeId, health: Health) {
-        self.core.cell.set_health(node, health);
+impl PeerService for Node {
+    fn serve<'a>(&'a self, from: NodeId, head: &'a [u8], body: Body) -> BoxFuture<'a, (Vec<u8>, Body)> {
+        Box::pin(self.serve_peer(from, head, body))
     }
 }
 

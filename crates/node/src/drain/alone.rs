@@ -180,7 +180,7 @@ impl Core {
                     return Ok(false);
                 }
                 // A node may have come since this one looked.
-                if self.cell.is_joined() && self.load_view().await?.node_of(intent.session).is_some() {
+                if self.cell.is_joined() && self.cell.load_view().await?.node_of(intent.session).is_some() {
                     return Ok(false);
                 }
                 self.undo(volume, keys::lake_key_part(&row.key)).await?;

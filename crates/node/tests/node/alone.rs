@@ -67,7 +67,7 @@ async fn what_was_acknowledged_survives_the_node_that_was_alone() {
     put(cluster.node(0), "f", &bytes).await;
     let lost = cluster.lose(0);
     cluster.start(1).await;
-    assert!(cluster.node(1).declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
     assert!(get(cluster.node(1), "f").await.unwrap() == bytes);
     let prefix = stoker_schema::rows::keys::dirty_of(lost.id());
     cluster.until("nothing counts on the lost node", async || cluster.rows(&prefix).await == 0).await;

@@ -63,8 +63,8 @@ async fn what_a_lost_node_held_is_protected_again_and_drained() {
     }
     let lost = cluster.lose(0);
     let id = lost.id();
-    assert!(cluster.node(1).declare_down(id, std::time::Duration::ZERO).await.unwrap());
-    assert!(!cluster.node(2).declare_down(id, std::time::Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(id, std::time::Duration::ZERO).await.unwrap());
+    assert!(!cluster.node(2).members().declare_down(id, std::time::Duration::ZERO).await.unwrap());
     // Its session is over: what it publishes now counts for nobody.
     let zombie = put_if(&lost, "data", "zombie", b"1", Default::default()).await;
     assert!(zombie.is_err());

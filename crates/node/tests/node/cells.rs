@@ -67,7 +67,7 @@ async fn a_copy_leaves_its_cell_only_when_it_must() {
         })
         .unwrap();
     let lost = cluster.lose(gone);
-    cluster.node(0).declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap();
+    cluster.node(0).members().declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap();
     let node = cluster.node(0);
     let whole = async || {
         let receipt = node.receipt("data", &key("inside")).await.unwrap();

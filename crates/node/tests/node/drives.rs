@@ -276,7 +276,7 @@ async fn parts_of_unfinished_uploads_have_their_copies_again_after_a_loss() {
     let mut cluster = Cluster::new(4, lazy()).await;
     let (upload, choice) = begin_upload(cluster.node(0), "data", 3).await;
     let gone = cluster.lose(0);
-    assert!(cluster.node(1).declare_down(gone.id(), std::time::Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(gone.id(), std::time::Duration::ZERO).await.unwrap());
     let is_safe = async || {
         let Ok(Report::Rebuild(rebuild)) = cluster.node(1).operate(Order::Rebuild).await else {
             return false;

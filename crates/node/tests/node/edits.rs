@@ -259,7 +259,7 @@ async fn the_front_of_a_chunk_is_no_copy_of_it() {
     for lost in 0..2 {
         let gone = cluster.lose(lost);
         let id = gone.id();
-        assert!(cluster.node(3).declare_down(id, std::time::Duration::ZERO).await.unwrap());
+        assert!(cluster.node(3).members().declare_down(id, std::time::Duration::ZERO).await.unwrap());
         let is_safe = async || {
             for at in 0..16 {
                 for name in [whole(at), front(at)] {

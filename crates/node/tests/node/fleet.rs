@@ -145,7 +145,7 @@ async fn nothing_goes_where_there_is_nowhere_to_go() {
     let evacuate = || Order::Evacuate { node: "n1".into(), force: false };
     let refused = cluster.node(0).operate(evacuate()).await.unwrap_err();
     assert!(refused.message.contains("does not answer"), "{refused}");
-    cluster.node(0).declare_down(gone.id(), Duration::ZERO).await.unwrap();
+    cluster.node(0).members().declare_down(gone.id(), Duration::ZERO).await.unwrap();
     let refused = cluster.node(0).operate(evacuate()).await.unwrap_err();
     assert!(refused.message.contains("stoker rebuild status"), "{refused}");
     gone.stop().await;
@@ -255,7 +255,7 @@ async fn a_lost_cell_takes_only_what_was_only_there() {
     }
     let gone = [cluster.lose(0), cluster.lose(1)];
     for node in &gone {
-        cluster.node(2).declare_down(node.id(), Duration::ZERO).await.unwrap();
+        cluster.node(2).members().declare_down(node.id(), Duration::ZERO).await.unwrap();
     }
     // Homes 0 and 1 were in the lost cell; of their files two were drained.
     let expect: BTreeSet<String> = [4, 5, 8, 9].iter().map(|at| format!("f/{at:02}")).collect();

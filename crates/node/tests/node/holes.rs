@@ -376,7 +376,7 @@ async fn a_lost_node_takes_no_holes_with_it() {
     assert!(get(cluster.node(2), "s").await.unwrap() == whole);
     let lost = cluster.lose(0);
     let id = lost.id();
-    assert!(cluster.node(1).declare_down(id, std::time::Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(id, std::time::Duration::ZERO).await.unwrap());
     let prefix = stoker_schema::rows::keys::dirty_of(id);
     cluster.until("nothing counts on the lost node", async || cluster.rows(&prefix).await == 0).await;
     let node: &Arc<Node> = cluster.node(2);

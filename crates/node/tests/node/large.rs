@@ -326,7 +326,7 @@ async fn in_a_cell_every_node_reads_it_and_the_loss_of_the_writer_loses_nothing(
     assert_eq!(receipt.copies, 2, "of what is not in the lake");
     check(cluster.node(1), "f", &bytes).await;
     let lost = cluster.lose(0);
-    assert!(cluster.node(1).declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
     check(cluster.node(1), "f", &bytes).await;
     cluster.node(1).drain("data", b"f").await.unwrap();
     drained(cluster.node(1), "f").await;

@@ -58,15 +58,15 @@ async fn a_node_counts_once_another_one_has_dialled_it() {
     let words = first.status().await.unwrap().words.join("\n");
     assert!(words.contains("n1 cannot be reached at ") && words.contains(" by n0 "), "{words}");
     let own = cluster.node(at).clone();
-    cluster.until("it says so itself", async || own.unreachable().len() == 1).await;
-    assert_eq!(own.unreachable()[0].by, "n0");
+    cluster.until("it says so itself", async || own.members().unreachable().len() == 1).await;
+    assert_eq!(own.members().unreachable()[0].by, "n0");
     // What it writes itself is with somebody whom others reach.
     let receipt = put(&own, "own", &pattern(9, 50_000)).await;
     assert!(nodes_of(&receipt).contains(&first.id().to_string()), "{receipt:?}");
 
     cluster.plug_in(at);
     cluster.until("it counts", async || state(&first, "n1").await.as_deref() == Some("up")).await;
-    assert_eq!(first.unreachable(), []);
+    assert_eq!(first.members().unreachable(), []);
     assert_eq!(put(&first, "after", b"after").await.copies, 2);
     let raised = async || first.receipt("data", &key("before")).await.unwrap().copies == 2;
     cluster.until("older files get their copies", raised).await;
@@ -132,7 +132,7 @@ async fn a_lost_node_is_removed_with_what_is_lost_named() {
     let told = remove(&asked, "n2", false).await;
     assert_eq!((told.step.as_str(), told.trouble.is_some()), ("waiting", true), "{told:?}");
     assert_eq!(removal(&asked, None).await, [told]);
-    asked.declare_down(gone.id(), Duration::ZERO).await.unwrap();
+    asked.members().declare_down(gone.id(), Duration::ZERO).await.unwrap();
     let step = async || removal(&asked, Some("n2")).await[0].step.clone();
     cluster.until("the rest is protected", async || step().await == "loss").await;
     let told = remove(&asked, "n2", false).await;

@@ -170,7 +170,7 @@ async fn locks_outlive_a_node_for_those_who_come_back() {
     assert_eq!(lock(cluster.node(0), part(1, 0)).await.unwrap(), None);
     assert_eq!(lock(cluster.node(0), part(2, 10)).await.unwrap(), None);
     let lost = cluster.lose(0);
-    assert!(cluster.node(1).declare_down(lost.id(), Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(lost.id(), Duration::ZERO).await.unwrap());
     assert!(lock(cluster.node(1), part(3, 0)).await.unwrap().is_some(), "its mounts may come back");
     assert!(lock(cluster.node(2), part(3, 10)).await.unwrap().is_some());
     // What the node that is out of it says counts for nobody.

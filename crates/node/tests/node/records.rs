@@ -71,7 +71,7 @@ async fn every_holder_of_a_file_knows_its_name() {
     delete(cluster.node(0), "deleted").await.unwrap();
     let gone = cluster.lose(0);
     let id = gone.id().to_string();
-    assert!(cluster.node(1).declare_down(gone.id(), Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(gone.id(), Duration::ZERO).await.unwrap());
     gone.stop().await;
     drop(gone);
     let all = ["copy", "folder/in", "new", "plain"];
@@ -107,7 +107,7 @@ async fn shards_that_were_copied_again_keep_their_names() {
         set_add(cluster.node(0), set, number, name, &pattern(seed(name), 100_000)).await.unwrap();
     }
     let gone = cluster.lose(0);
-    assert!(cluster.node(1).declare_down(gone.id(), Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(gone.id(), Duration::ZERO).await.unwrap());
     let rows = stoker_schema::rows::keys::dirty_of(gone.id());
     cluster.until("nothing counts on the lost node", async || cluster.rows(&rows).await == 0).await;
     gone.stop().await;

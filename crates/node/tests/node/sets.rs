@@ -349,7 +349,7 @@ async fn shards_of_an_open_set_survive_the_loss_of_their_node() {
         kept.push((name, bytes));
     }
     let lost = cluster.lose(0);
-    assert!(cluster.node(1).declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
+    assert!(cluster.node(1).members().declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
     // Its session is over: no shard of it counts any more.
     assert!(set_add(&lost, set, 2, "s/2", b"zombie").await.is_err());
     let rows = stoker_schema::rows::keys::dirty_of(lost.id());

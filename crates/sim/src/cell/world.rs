@@ -164,7 +164,7 @@ impl Cluster {
             let hosts = self.net.hosts();
             let knows = |host: &Host| {
                 let ids = hosts.iter().map(|other| other.node.id());
-                ids.clone().all(|id| host.node.has_reached(id) && !host.node.is_suspect(id))
+                ids.clone().all(|id| host.node.members().has_reached(id) && !host.node.members().is_suspect(id))
             };
             if hosts.len() + lost == self.shape.nodes && hosts.iter().all(knows) {
                 return;
@@ -274,7 +274,7 @@ impl Cluster {
         self.trace.note(format_args!("m{at} leaves"));
         let node = host.node.clone();
         let stop = async move {
-            let _ = tokio::time::timeout(LEAVE_MAX, node.announce(true)).await;
+            let _ = tokio::time::timeout(LEAVE_MAX, node.members().announce(true)).await;
             node.stop().await;
         };
         let died = host.process.died.notified();
@@ -330,14 +330,14 @@ impl Cluster {
                 let last = *heard.lock().unwrap().entry(other).or_insert(now);
                 let silent = now - last;
                 let is_suspect = silent > SUSPECT_AFTER;
-                if node.is_suspect(id) != is_suspect {
-                    node.peer_health(id, if is_suspect { Health::Suspect } else { Health::Alive });
+                if node.members().is_suspect(id) != is_suspect {
+                    node.members().set_health(id, if is_suspect { Health::Suspect } else { Health::Alive });
                     self.trace.note(format_args!("m{at} thinks m{other} is silent: {is_suspect}"));
                 }
                 let is_blind = self.shape.mutation == Some(Mutation::SkipRepair);
                 if silent > GRACE && !is_blind && given_up.insert(other, last) != Some(last) {
                     let (node, world) = (node.clone(), self.net.host(at).map(|host| host.world()));
-                    let give_up = async move { node.give_up(id, GRACE).await };
+                    let give_up = async move { node.members().give_up(id, GRACE).await };
                     world.map(|world| tokio::spawn(InWorld::new(&world, give_up)));
                 }
                 self.ping(at, other, heard.clone());

@@ -163,7 +163,7 @@ impl Cluster {
     /// Waits until all that run know of each other. Before, they commit like a node that is alone.
     pub async fn know_each_other(&self) {
         for node in self.nodes.iter().flatten() {
-            let is_met = async || self.nodes.iter().flatten().all(|other| node.has_reached(other.id()));
+            let is_met = async || self.nodes.iter().flatten().all(|other| node.members().has_reached(other.id()));
             self.until("all nodes are met", is_met).await;
         }
     }
@@ -232,7 +232,7 @@ impl Cluster {
         self.net.cut.lock().unwrap().remove(&node.id());
         self.net.nodes.lock().unwrap().insert(node.id(), node.clone());
         for other in self.nodes.iter().flatten() {
-            other.peer_health(node.id(), Health::Alive);
+            other.members().set_health(node.id(), Health::Alive);
         }
         self.nodes[at] = Some(node);
     }
@@ -287,7 +287,7 @@ impl Cluster {
         self.net.cut.lock().unwrap().insert(node.id());
         self.net.nodes.lock().unwrap().remove(&node.id());
         for other in self.nodes.iter().flatten() {
-            other.peer_health(node.id(), Health::Suspect);
+            other.members().set_health(node.id(), Health::Suspect);
         }
         node
     }
@@ -297,8 +297,8 @@ impl Cluster {
         self.net.cut.lock().unwrap().remove(&node.id());
         self.net.nodes.lock().unwrap().insert(node.id(), node.clone());
         for other in self.nodes.iter().flatten() {
-            other.peer_health(node.id(), Health::Alive);
-            node.peer_health(other.id(), Health::Alive);
+            other.members().set_health(node.id(), Health::Alive);
+            node.members().set_health(other.id(), Health::Alive);
         }
         self.nodes[at] = Some(node);
     }

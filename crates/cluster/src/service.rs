@@ -11,37 +11,48 @@ use stoker_fabric::transport::{
 use stoker_format::NodeId;
 use stoker_store::StoreError;
 
-use super::join::JoinPayload;
-use super::keeper::Keeper;
-use super::keys::ClusterKeys;
-use super::wire::{
-    KIND_CATALOG, KIND_CATALOG_LARGE, KIND_KEEPER, KIND_NODE, KIND_REPLICA, KIND_STANDBY, TOO_LARGE,
+use crate::join::JoinPayload;
+use crate::catalog_host::CatalogHost;
+use crate::keys::ClusterKeys;
+use crate::ways::{
+    KIND_CATALOG, KIND_CATALOG_LARGE, KIND_CATALOG_HOST, KIND_NODE, KIND_REPLICA, KIND_STANDBY, TOO_LARGE,
     catalog_bytes, catalog_message, with_shared,
 };
-use crate::cell::Body;
 use crate::clock;
-use crate::node::Node;
+use crate::members::Members;
+use crate::wire::Body;
 
 /// Codes of faults.
 const STARTING: u16 = 1;
 const UNKNOWN: u16 = 2;
 
+/// What a node answers to others, in the language that nodes speak.
+pub trait PeerService: Send + Sync + 'static {
+    /// Answers a request of a peer.
+    fn serve<'a>(
+        &'a self,
+        from: NodeId,
+        head: &'a [u8],
+        body: Body,
+    ) -> stoker_store::BoxFuture<'a, (Vec<u8>, Body)>;
+}
+
 #[derive(Default)]
 struct Rooms {
-    keeper: OnceLock<Arc<Keeper>>,
-    node: OnceLock<Arc<Node>>,
+    host: OnceLock<Arc<CatalogHost>>,
+    node: OnceLock<Arc<dyn PeerService>>,
 }
 
 /// Leads requests of peers to what they ask for, as soon as that runs: the catalog first, since nodes wait for it.
 #[derive(Default)]
-pub(super) struct Doorway(Arc<Rooms>);
+pub(crate) struct Doorway(Arc<Rooms>);
 
 impl Doorway {
-    pub fn open_keeper(&self, keeper: Arc<Keeper>) {
-        let _ = self.0.keeper.set(keeper);
+    pub fn open_host(&self, host: Arc<CatalogHost>) {
+        let _ = self.0.host.set(host);
     }
 
-    pub fn open_node(&self, node: Arc<Node>) {
+    pub fn open_node(&self, node: Arc<dyn PeerService>) {
         let _ = self.0.node.set(node);
     }
 }
@@ -54,7 +65,7 @@ impl Service for Doorway {
     fn serve(&self, from: Peer, request: Message) -> BoxFuture<'static, Result<Message, Fault>> {
         let rooms = self.0.clone();
         Box::pin(async move {
-            let keeper = || rooms.keeper.get().ok_or_else(starting);
+            let host = || rooms.host.get().ok_or_else(starting);
             match request.kind {
                 KIND_NODE => {
                     let node = rooms.node.get().ok_or_else(starting)?;
@@ -62,7 +73,7 @@ impl Service for Doorway {
                         stoker_fabric::transport::Body::None => Body::None,
                         body => Body::Aligned(body.into_buf()),
                     };
-                    let (head, body) = node.serve_peer(from.node, &request.head, body).await;
+                    let (head, body) = node.serve(from.node, &request.head, body).await;
                     let answer = Message::new(KIND_NODE, head);
                     Ok(match body {
                         Body::None => answer,
@@ -71,7 +82,7 @@ impl Service for Doorway {
                     })
                 }
                 KIND_CATALOG | KIND_CATALOG_LARGE => {
-                    let Some(catalog) = keeper()?.server() else {
+                    let Some(catalog) = host()?.server() else {
                         return Err(Fault::new(UNKNOWN, "this node does not keep the catalog"));
                     };
                     let is_small = request.kind == KIND_CATALOG;
@@ -82,25 +93,25 @@ impl Service for Doorway {
                     }
                 }
                 KIND_STANDBY => {
-                    let keeper = keeper()?;
-                    let Some(standby) = keeper.standby() else {
+                    let host = host()?;
+                    let Some(standby) = host.standby() else {
                         // Somebody wants to be followed by a node that serves: one of the two was replaced.
-                        keeper.look_soon();
+                        host.probe_soon();
                         return Err(Fault::new(UNKNOWN, "this node follows no catalog"));
                     };
                     let answer = standby.answer(catalog_bytes(request)).await;
                     Ok(catalog_message(KIND_STANDBY, answer.into()))
                 }
                 KIND_REPLICA => {
-                    let Some(replica) = keeper()?.replica() else {
+                    let Some(replica) = host()?.replica() else {
                         return Err(Fault::new(UNKNOWN, "this node has no replica of the catalog"));
                     };
                     let answer = replica.answer(from.node, catalog_bytes(request)).await;
                     Ok(catalog_message(KIND_REPLICA, answer.into()))
                 }
-                KIND_KEEPER => {
-                    let answer = keeper()?.answer(from.node, &request.head).await;
-                    Ok(Message::new(KIND_KEEPER, answer))
+                KIND_CATALOG_HOST => {
+                    let answer = host()?.answer(from.node, &request.head).await;
+                    Ok(Message::new(KIND_CATALOG_HOST, answer))
                 }
                 other => Err(Fault::new(UNKNOWN, format!("requests of kind {other} are not known here"))),
             }
@@ -109,7 +120,7 @@ impl Service for Doorway {
 }
 
 /// Signs certificates with the cluster's own key.
-pub(super) struct Renewals(pub Authority);
+pub(crate) struct Renewals(pub Authority);
 
 impl Issuer for Renewals {
     fn issue(&self, node: NodeId, key: PublicKey) -> BoxFuture<'_, Result<Issued, String>> {
@@ -119,31 +130,31 @@ impl Issuer for Renewals {
 }
 
 /// Admits nodes that have a token.
-pub(super) struct Desk {
+pub(crate) struct Desk {
     keys: Mutex<ClusterKeys>,
-    keeper: OnceLock<Arc<Keeper>>,
-    node: OnceLock<Arc<Node>>,
+    host: OnceLock<Arc<CatalogHost>>,
+    members: OnceLock<Arc<Members>>,
 }
 
 impl Desk {
     pub fn new(keys: ClusterKeys) -> Desk {
-        Desk { keys: Mutex::new(keys), keeper: OnceLock::new(), node: OnceLock::new() }
+        Desk { keys: Mutex::new(keys), host: OnceLock::new(), members: OnceLock::new() }
     }
 
-    fn started(&self) -> Result<&Arc<Node>, String> {
-        self.node.get().ok_or_else(|| "this node is starting; try again".to_owned())
+    fn started(&self) -> Result<&Arc<Members>, String> {
+        self.members.get().ok_or_else(|| "this node is starting; try again".to_owned())
     }
 
     /// What new nodes are told of this one.
-    pub fn set_members(&self, node: &Arc<Node>, keeper: Option<&Arc<Keeper>>, gossip: &[SocketAddr]) {
+    pub fn set_members(&self, members: &Arc<Members>, host: Option<&Arc<CatalogHost>>, gossip: &[SocketAddr]) {
         let mut keys = self.keys.lock().unwrap();
-        if let Some(keeper) = keeper {
-            let _ = self.keeper.set(keeper.clone());
+        if let Some(host) = host {
+            let _ = self.host.set(host.clone());
         }
         let own = gossip.iter().map(SocketAddr::to_string);
         let others = keys.seeds.clone();
         keys.seeds = own.chain(others).collect();
-        let _ = self.node.set(node.clone());
+        let _ = self.members.set(members.clone());
     }
 }
 
@@ -158,19 +169,19 @@ impl JoinService for Desk {
 
     fn admit(&self, token: TokenId, id: NodeId, payload: Bytes) -> BoxFuture<'_, Result<Bytes, String>> {
         Box::pin(async move {
-            let node = self.started()?;
-            if node.knows(id) {
+            let members = self.started()?;
+            if members.knows(id) {
                 return Err(format!("the cluster has a node {id} already"));
             }
             if let Some(JoinPayload::Named { name }) = JoinPayload::decode(&payload) {
                 // Who is in the cluster is nothing for those whose token is no good any more.
-                node.join_token_check(token, id).await.map_err(unanswered)??;
-                node.check_name_free(&name)?;
+                members.join_token_check(token, id).await.map_err(unanswered)??;
+                members.check_name_free(&name)?;
             }
-            node.join_token_use(token, id).await.map_err(unanswered)??;
+            members.join_token_use(token, id).await.map_err(unanswered)??;
             let mut keys = self.keys.lock().unwrap().clone();
-            if let Some(keeper) = self.keeper.get() {
-                keys.catalog = keeper.place();
+            if let Some(host) = self.host.get() {
+                keys.catalog = host.place();
             }
             Ok(keys.encode().into())
         })

@@ -5,7 +5,7 @@
 //! token at the same time, through whichever members, one joins. A use is counted before the cluster's keys are handed out: a node
 //! that dies in between costs a use and has joined nothing. Time is the catalog's, since that is the one clock of all. (D87)
 
-use stoker_catalog::kv::{Commit, Outcome};
+use stoker_catalog::kv::Commit;
 use stoker_catalog::{Check, Row};
 use stoker_fabric::transport::{Token, TokenId, TokenKey};
 use stoker_format::NodeId;
@@ -14,7 +14,7 @@ use stoker_store::{
     ErrorKind, JOIN_TOKEN_TTL_MS_MAX, JOIN_TOKEN_USES_MAX, JoinTokenInfo, JoinTokenState, Result, StoreError,
 };
 
-use crate::node::Node;
+use crate::members::Members;
 use crate::{clock, error};
 
 /// Tokens that are known at once, working or not.
@@ -76,7 +76,7 @@ fn info(row: &JoinTokenRow, now_ms: u64) -> JoinTokenInfo {
     }
 }
 
-impl Node {
+impl Members {
     /// Makes a token that lets so many nodes join within this time. Nobody can tell it a second time.
     pub async fn join_token_create(&self, ttl_ms: u64, uses: u32) -> Result<(String, JoinTokenInfo)> {
         let Some(fingerprint) = self.join_fingerprint.get() else {
@@ -124,7 +124,7 @@ impl Node {
     }
 
     /// Every token that works, and those that did not long ago; the newest last.
-    pub(crate) async fn join_tokens(&self) -> Result<Vec<JoinTokenInfo>> {
+    pub async fn join_tokens(&self) -> Result<Vec<JoinTokenInfo>> {
         let now_ms = self.now_ms().await?;
         let rows = self.join_token_rows().await?;
         let mut tokens: Vec<JoinTokenInfo> = rows.iter().map(|(_, token)| info(token, now_ms)).collect();
@@ -133,7 +133,7 @@ impl Node {
     }
 
     /// Lets nobody join any more by a token, or by any; gives those that worked until now.
-    pub(crate) async fn join_token_revoke(&self, id: Option<&str>) -> Result<Vec<JoinTokenInfo>> {
+    pub async fn join_token_revoke(&self, id: Option<&str>) -> Result<Vec<JoinTokenInfo>> {
         let id = id.map(|id| id.parse::<TokenId>().map_err(|()| unknown(id))).transpose()?;
         let now_ms = self.now_ms().await?;
         let mut revoked = Vec::new();
@@ -157,13 +157,13 @@ impl Node {
     }
 
     /// What proves a token; none if it is not known.
-    pub(crate) async fn join_token_key(&self, id: TokenId) -> Result<Option<TokenKey>> {
+    pub async fn join_token_key(&self, id: TokenId) -> Result<Option<TokenKey>> {
         let token = self.join_token(id).await?;
         Ok(token.map(|(_, token)| TokenKey(token.key)))
     }
 
     /// Whether a node could join by a token; says why not.
-    pub(crate) async fn join_token_check(
+    pub async fn join_token_check(
         &self,
         id: TokenId,
         node: NodeId,
@@ -175,7 +175,7 @@ impl Node {
     }
 
     /// Counts that a node joins by a token; says why not if it may not.
-    pub(crate) async fn join_token_use(
+    pub async fn join_token_use(
         &self,
         id: TokenId,
         node: NodeId,
@@ -212,34 +212,18 @@ impl Node {
     }
 
     async fn join_token(&self, id: TokenId) -> Result<Option<(Row, JoinTokenRow)>> {
-        let row =
-            self.core.catalog.get(&[&keys::join_token(id.0)]).await.map_err(error::catalog)?.pop().flatten();
+        let row = self.row(&keys::join_token(id.0)).await?;
         row.map(|row| Ok((row.clone(), JoinTokenRow::of(&row).map_err(error::catalog)?))).transpose()
     }
 
     async fn join_token_rows(&self) -> Result<Vec<(Row, JoinTokenRow)>> {
         let mut rows = Vec::new();
-        let each = self.core.each(keys::JOIN_TOKENS.to_vec(), |row| {
+        let each = self.each(keys::JOIN_TOKENS, |row| {
             rows.push((row.clone(), JoinTokenRow::of(row).map_err(error::catalog)?));
             Ok(())
         });
         each.await?;
         Ok(rows)
-    }
-
-    /// True if the change was made, false if somebody was quicker.
-    async fn change(&self, change: Commit) -> Result<bool> {
-        match self.core.catalog.commit(change).await.map_err(error::catalog)? {
-            Outcome::Done { seq } => {
-                self.core.saw(seq);
-                Ok(true)
-            }
-            Outcome::Failed { .. } => Ok(false),
-        }
-    }
-
-    async fn now_ms(&self) -> Result<u64> {
-        self.core.catalog.now_ms().await.map_err(error::catalog)
     }
 }
 

@@ -20,8 +20,8 @@ use stoker_store::{CatalogPromotion, CatalogStatus, ErrorKind, Result, StandbyIn
 use tokio::time::Instant;
 
 use super::message::{Answer, Ask};
-use super::{GONE_MAX, Keeper, LOOK, Role, STATUS_MAX, elsewhere};
-use crate::cluster::wire::ReplicaWire;
+use super::{GONE_MAX, CatalogHost, POLL_EVERY, Role, STATUS_MAX, elsewhere};
+use crate::ways::ReplicaWire;
 use crate::{clock, error};
 
 /// Most replicas that vote. Of five, two may be lost.
@@ -57,9 +57,9 @@ fn choose(able: &[NodeId], members: &[NodeId], is_witness: impl Fn(&NodeId) -> b
     chosen
 }
 
-impl Keeper {
+impl CatalogHost {
     /// Opens the replica of this node, or makes one.
-    pub(super) fn join_group(self: &Arc<Keeper>, beginning: Beginning) -> Result<Arc<ReplicatedCatalog>> {
+    pub(crate) fn join_group(self: &Arc<CatalogHost>, beginning: Beginning) -> Result<Arc<ReplicatedCatalog>> {
         let file = EmbeddedOptions { cache_bytes: self.cache_bytes, ..EmbeddedOptions::default() };
         let transport = self.transport.clone();
         let ways: ReplicaWays = Arc::new(move |node| {
@@ -74,7 +74,7 @@ impl Keeper {
     }
 
     /// The catalog that this node served alone, or before others, becomes that of a group, under the node that works with it.
-    pub(super) async fn become_group(self: &Arc<Keeper>, catalog: &Embedded) {
+    pub(crate) async fn become_group(self: &Arc<CatalogHost>, catalog: &Embedded) {
         let _alone = self.promoting.lock().await;
         self.set_role(Role::Between);
         catalog.close().await;
@@ -98,40 +98,40 @@ impl Keeper {
     }
 
     /// Serves whenever this replica may answer, and knows who leads.
-    fn follow_standing(self: &Arc<Keeper>, replica: &Arc<ReplicatedCatalog>) {
+    fn follow_standing(self: &Arc<CatalogHost>, replica: &Arc<ReplicatedCatalog>) {
         let mut news = replica.standing();
         news.mark_changed();
-        let (keeper, replica) = (Arc::downgrade(self), Arc::downgrade(replica));
+        let (host, replica) = (Arc::downgrade(self), Arc::downgrade(replica));
         self.keep(tokio::spawn(async move {
             while news.changed().await.is_ok() {
                 let standing = news.borrow_and_update().clone();
-                let (Some(keeper), Some(replica)) = (keeper.upgrade(), replica.upgrade()) else { return };
-                keeper.news.fetch_add(1, Ordering::SeqCst);
+                let (Some(host), Some(replica)) = (host.upgrade(), replica.upgrade()) else { return };
+                host.news.fetch_add(1, Ordering::SeqCst);
                 if standing.is_superseded {
-                    keeper.leave_group(
+                    host.leave_group(
                         "its copy of the catalog is older than what the others know of it".into(),
                     );
                     return;
                 }
                 let Some(epoch) = standing.epoch else {
-                    keeper.set_server(&replica, None);
+                    host.set_server(&replica, None);
                     continue;
                 };
-                let before = keeper.server().map(|server| server.epoch());
+                let before = host.server().map(|server| server.epoch());
                 if !standing.answers {
-                    keeper.set_server(&replica, None);
+                    host.set_server(&replica, None);
                 } else if before != Some(epoch) {
                     let server = Arc::new(CatalogServer::leader(replica.clone(), epoch));
-                    keeper.set_server(&replica, Some(server));
+                    host.set_server(&replica, Some(server));
                 }
                 if standing.leads && standing.is_stalled {
                     // Those who followed it before may have gone on with another one: it does not rule before one of them is here.
                     continue;
                 }
-                let is_news = epoch > keeper.epoch();
-                keeper.adopt(epoch);
+                let is_news = epoch > host.epoch();
+                host.adopt(epoch);
                 if standing.leads && is_news {
-                    keeper.proclaim();
+                    host.proclaim();
                 }
             }
         }));
@@ -146,17 +146,17 @@ impl Keeper {
     }
 
     /// Has this node opened again, without the replica that it has: that one is put aside, and a group may take the node in anew.
-    fn leave_group(self: &Arc<Keeper>, why: String) {
-        let keeper = self.clone();
+    fn leave_group(self: &Arc<CatalogHost>, why: String) {
+        let host = self.clone();
         tokio::spawn(async move {
-            let role = keeper.set_role(Role::Between);
+            let role = host.set_role(Role::Between);
             if let Role::Member { replica, .. } = role {
                 replica.close().await;
-                if let Err(fault) = put_aside(&keeper.path()) {
+                if let Err(fault) = put_aside(&host.path()) {
                     tracing::error!("the replica of the catalog cannot be put aside: {fault}");
                 }
             }
-            keeper.replaced.send_replace(Some(why));
+            host.replaced.send_replace(Some(why));
         });
     }
 
@@ -169,7 +169,7 @@ impl Keeper {
     }
 
     /// Somebody who leads wants this node to have a replica: makes one where there is none, and says its number.
-    pub(super) async fn host(self: &Arc<Keeper>, from: NodeId, incarnation: u64, base: u64) -> Answer {
+    pub(crate) async fn host(self: &Arc<CatalogHost>, from: NodeId, incarnation: u64, base: u64) -> Answer {
         let _alone = self.promoting.lock().await;
         if let Some(replica) = self.replica() {
             let standing = replica.standing().borrow().clone();
@@ -216,25 +216,25 @@ impl Keeper {
     }
 
     /// Sees to it, for as long as this node runs, that enough nodes have a replica, whenever it leads.
-    pub(super) fn look_after_group(self: &Arc<Keeper>) {
-        let keeper = Arc::downgrade(self);
+    pub(crate) fn care_for_group(self: &Arc<CatalogHost>) {
+        let host = Arc::downgrade(self);
         self.keep(tokio::spawn(async move {
-            while let Some(keeper) = keeper.upgrade() {
+            while let Some(host) = host.upgrade() {
                 let leads = |replica: &Arc<ReplicatedCatalog>| replica.standing().borrow().leads;
-                let is_changed = match keeper.replica() {
-                    Some(replica) if leads(&replica) => keeper.arrange_group(&replica).await,
-                    Some(replica) => keeper.leave_if_forgotten(&replica).await,
+                let is_changed = match host.replica() {
+                    Some(replica) if leads(&replica) => host.arrange_group(&replica).await,
+                    Some(replica) => host.leave_if_forgotten(&replica).await,
                     None => false,
                 };
-                drop(keeper);
+                drop(host);
                 // A node that is lost before the next one votes is one too many.
-                tokio::time::sleep(if is_changed { PAUSE } else { LOOK / 4 }).await;
+                tokio::time::sleep(if is_changed { PAUSE } else { POLL_EVERY / 4 }).await;
             }
         }));
     }
 
     /// A replica that was taken out while it was away would wait for ever: this node goes on without one.
-    async fn leave_if_forgotten(self: &Arc<Keeper>, replica: &ReplicatedCatalog) -> bool {
+    async fn leave_if_forgotten(self: &Arc<CatalogHost>, replica: &ReplicatedCatalog) -> bool {
         let (own, holder) = (self.identity.node, self.holder());
         let is_waiting = {
             let standing = replica.standing();
@@ -254,14 +254,14 @@ impl Keeper {
     }
 
     /// Takes the next step to the group that there should be; true if there was one.
-    async fn arrange_group(self: &Arc<Keeper>, replica: &ReplicatedCatalog) -> bool {
-        let Some(node) = self.node.get() else { return false };
-        let view = node.core.cell.view();
+    async fn arrange_group(self: &Arc<CatalogHost>, replica: &ReplicatedCatalog) -> bool {
+        let Some(known) = self.members.get() else { return false };
+        let view = known.view();
         let own = self.identity.node;
         let (progress, last) = replica.progress();
         let members: Vec<NodeId> = progress.iter().map(|one| one.member.node).collect();
         let leaving = self.standbys.leaving_now();
-        let is_silent = |other: &NodeId| node.core.cell.is_suspect(*other);
+        let is_silent = |other: &NodeId| known.is_suspect(*other);
         let is_witness = |other: &NodeId| view.is_witness(*other);
         let has_pair = view.nodes().filter(|node| !is_witness(node) && !view.is_removing(*node)).count() > 1;
         let able: Vec<NodeId> = view
@@ -351,12 +351,12 @@ impl Keeper {
     }
 
     /// Whether this node knows its own row: before that, nobody is gone because it is not in the view.
-    fn view_is_whole(&self, view: &crate::cell::View) -> bool {
+    fn view_is_whole(&self, view: &crate::view::View) -> bool {
         view.nodes().any(|node| node == self.identity.node)
     }
 
     /// A node stops: the others must go on without it.
-    pub(super) async fn release(&self, replica: &ReplicatedCatalog, leaver: NodeId) -> Answer {
+    pub(crate) async fn release(&self, replica: &ReplicatedCatalog, leaver: NodeId) -> Answer {
         self.standbys.leaves(leaver);
         let deadline = Instant::now() + CHANGE_MAX;
         while Instant::now() < deadline {
@@ -387,7 +387,7 @@ impl Keeper {
     }
 
     /// This node stops. Somebody else leads then, and is not in want of it.
-    pub(super) async fn leave_as_replica(&self, replica: &ReplicatedCatalog) {
+    pub(crate) async fn leave_as_replica(&self, replica: &ReplicatedCatalog) {
         let own = self.identity.node;
         let deadline = Instant::now() + CHANGE_MAX;
         let standing = || replica.standing().borrow().clone();
@@ -415,8 +415,8 @@ impl Keeper {
 
     /// Has this node lead, if it does not, or go on alone where nobody can. Refused if what was acknowledged may be lost by that, unless that is
     /// accepted.
-    pub(super) async fn promote_replica(
-        self: &Arc<Keeper>,
+    pub(crate) async fn promote_replica(
+        self: &Arc<CatalogHost>,
         replica: &ReplicatedCatalog,
         accept_loss: bool,
     ) -> Result<CatalogPromotion> {
@@ -506,7 +506,7 @@ impl Keeper {
     }
 
     /// Lets a node go for good, by whoever leads, or by a person where of two nodes one is lost.
-    pub(super) async fn detach_replica(&self, replica: &ReplicatedCatalog, node: NodeId) -> Answer {
+    pub(crate) async fn detach_replica(&self, replica: &ReplicatedCatalog, node: NodeId) -> Answer {
         let own = self.identity.node;
         let standing = || replica.standing().borrow().clone();
         let now = standing();
@@ -542,7 +542,7 @@ impl Keeper {
     }
 
     /// How it stands with the group, by its leader.
-    pub(super) async fn status_of_group(&self, replica: &ReplicatedCatalog) -> CatalogStatus {
+    pub(crate) async fn status_of_group(&self, replica: &ReplicatedCatalog) -> CatalogStatus {
         let standing = replica.standing().borrow().clone();
         let (progress, last) = replica.progress();
         let seq = replica.seq().await.unwrap_or(self.seq_seen());

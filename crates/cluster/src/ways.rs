@@ -13,27 +13,27 @@ use stoker_fabric::transport::{
 use stoker_format::NodeId;
 use stoker_store::{BoxFuture, Counter, ErrorKind, Histogram, Result, StoreError};
 
-use super::book::Book;
-use super::keeper::Keeper;
-use crate::cell::{Body, Summed, Wire};
+use crate::book::Book;
+use crate::catalog_host::CatalogHost;
+use crate::wire::{Body, Summed, Wire};
 
 /// For the node.
-pub(super) const KIND_NODE: u16 = 1;
+pub(crate) const KIND_NODE: u16 = 1;
 /// For its catalog.
-pub(super) const KIND_CATALOG: u16 = 2;
+pub(crate) const KIND_CATALOG: u16 = 2;
 /// The same, with room for a large answer.
-pub(super) const KIND_CATALOG_LARGE: u16 = 3;
+pub(crate) const KIND_CATALOG_LARGE: u16 = 3;
 
 /// For the standby of another node's catalog.
-pub(super) const KIND_STANDBY: u16 = 4;
+pub(crate) const KIND_STANDBY: u16 = 4;
 /// About the catalog: who keeps it.
-pub(super) const KIND_KEEPER: u16 = 5;
+pub(crate) const KIND_CATALOG_HOST: u16 = 5;
 
 /// For the replica of a node in the catalog's group.
-pub(super) const KIND_REPLICA: u16 = 6;
+pub(crate) const KIND_REPLICA: u16 = 6;
 
 /// The answer does not fit where there was room for it; asked again with room, it comes.
-pub(super) const TOO_LARGE: u16 = 3;
+pub(crate) const TOO_LARGE: u16 = 3;
 
 /// Longest wait for an answer of the catalog: longer than a poll takes there.
 const CATALOG_MAX: Duration = Duration::from_secs(20);
@@ -48,7 +48,7 @@ const LATENCIES: Duration = Duration::from_secs(1);
 const LATENCY_PART: u64 = 8;
 
 /// To the nodes.
-pub(super) struct PeerWire {
+pub(crate) struct PeerWire {
     own: NodeId,
     transport: Arc<TcpTransport>,
     book: Arc<Book>,
@@ -209,7 +209,7 @@ impl Wire for PeerWire {
 }
 
 /// A message with bytes that others use too.
-pub(super) fn with_shared(message: Message, summed: Summed) -> Message {
+pub(crate) fn with_shared(message: Message, summed: Summed) -> Message {
     let body = transport::Body::Shared(vec![summed.bytes]);
     match summed.crc {
         Some(crc) if summed.is_claimed => message.with_claimed_body(body, crc),
@@ -219,22 +219,22 @@ pub(super) fn with_shared(message: Message, summed: Summed) -> Message {
 }
 
 /// To whoever keeps the catalog: another node, or this one.
-pub(super) struct KeeperWire(pub Weak<Keeper>);
+pub(crate) struct HostWire(pub Weak<CatalogHost>);
 
-impl stoker_catalog::Wire for KeeperWire {
+impl stoker_catalog::Wire for HostWire {
     fn call(&self, request: Vec<u8>) -> stoker_catalog::BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
         Box::pin(async move {
-            let Some(keeper) = self.0.upgrade() else {
+            let Some(host) = self.0.upgrade() else {
                 return Err(CatalogError::new(CatalogKind::Unavailable, "this node is stopping"));
             };
-            if let Some(server) = keeper.server() {
+            if let Some(server) = host.server() {
                 return Ok(server.answer(request).await);
             }
-            let holder = keeper.holder();
-            let answer = catalog_call(&keeper.transport, holder, KIND_CATALOG, request, CATALOG_MAX).await;
+            let holder = host.holder();
+            let answer = catalog_call(&host.transport, holder, KIND_CATALOG, request, CATALOG_MAX).await;
             if answer.is_err() {
                 // It may be elsewhere by now; whoever asked tries again.
-                keeper.look_soon();
+                host.probe_soon();
             }
             answer
         })
@@ -242,7 +242,7 @@ impl stoker_catalog::Wire for KeeperWire {
 }
 
 /// To a standby.
-pub(super) struct StandbyWire {
+pub(crate) struct StandbyWire {
     pub node: NodeId,
     pub transport: Arc<TcpTransport>,
 }
@@ -254,7 +254,7 @@ impl stoker_catalog::Wire for StandbyWire {
 }
 
 /// To the replica of a node.
-pub(super) struct ReplicaWire {
+pub(crate) struct ReplicaWire {
     pub node: NodeId,
     pub transport: Arc<TcpTransport>,
 }
@@ -290,7 +290,7 @@ async fn catalog_call(
 }
 
 /// A message for a catalog or from one: in the head if it fits there.
-pub(super) fn catalog_message(kind: u16, bytes: Bytes) -> Message {
+pub(crate) fn catalog_message(kind: u16, bytes: Bytes) -> Message {
     match bytes.len() <= HEAD_LEN_MAX {
         true => Message::new(kind, bytes),
         false => Message::new(kind, Bytes::new()).with_body(transport::Body::Shared(vec![bytes])),
@@ -298,7 +298,7 @@ pub(super) fn catalog_message(kind: u16, bytes: Bytes) -> Message {
 }
 
 /// What such a message says.
-pub(super) fn catalog_bytes(message: Message) -> Vec<u8> {
+pub(crate) fn catalog_bytes(message: Message) -> Vec<u8> {
     match message.body {
         transport::Body::None => message.head.to_vec(),
         body => body.into_buf().as_slice().to_vec(),

@@ -11,11 +11,9 @@ use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
 
-use super::keys::ClusterKeys;
-use crate::cell::Health;
-use crate::core::Lost;
+use crate::keys::ClusterKeys;
 use crate::identity::Identity;
-use crate::node::Node;
+use crate::members::{Health, Lost, Members};
 
 /// Most nodes that are asked for others at a start.
 const SEEDS_MAX: usize = 64;
@@ -27,10 +25,10 @@ const RETURN_GRACES: u32 = 10;
 const INTRODUCE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Sockets that are taken, so that their ports are known before anybody is told.
-pub(super) struct Taken;
+pub(crate) struct Sockets;
 
 /// Pings that run.
-pub(super) struct Pings {
+pub(crate) struct Pings {
     membership: Membership,
     events: JoinHandle<()>,
     introductions: JoinHandle<()>,
@@ -38,12 +36,12 @@ pub(super) struct Pings {
 
 impl Pings {
     /// Finds ports for addresses without one.
-    pub fn listen(addresses: &[SocketAddr]) -> std::io::Result<(Taken, Vec<SocketAddr>)> {
+    pub fn listen(addresses: &[SocketAddr]) -> std::io::Result<(Sockets, Vec<SocketAddr>)> {
         let chosen = |address: &SocketAddr| match address.port() {
             0 => std::net::UdpSocket::bind(address)?.local_addr(),
             _ => Ok(*address),
         };
-        Ok((Taken, addresses.iter().map(chosen).collect::<std::io::Result<_>>()?))
+        Ok((Sockets, addresses.iter().map(chosen).collect::<std::io::Result<_>>()?))
     }
 
     /// Tells the others that this node goes.
@@ -54,20 +52,20 @@ impl Pings {
     }
 }
 
-impl Taken {
+impl Sockets {
     pub fn start(
         self,
         keys: &ClusterKeys,
         identity: Identity,
         addresses: Vec<SocketAddr>,
         grace: Duration,
-        node: &Arc<Node>,
+        members: &Arc<Members>,
     ) -> Result<Pings> {
         let invalid = |fault: String| StoreError::new(ErrorKind::Invalid, format!("pings: {fault}"));
         let profile = Profile::new(addresses.clone(), Vec::new());
         let profile = profile.map_err(|fault| invalid(fault.to_string()))?;
         let mut seeds: Vec<SocketAddr> =
-            keys.seeds.iter().chain(&node.gossip_addresses()).filter_map(|seed| seed.parse().ok()).collect();
+            keys.seeds.iter().chain(&members.view().gossip()).filter_map(|seed| seed.parse().ok()).collect();
         seeds.sort_unstable();
         seeds.dedup();
         seeds.retain(|seed| !addresses.contains(seed));
@@ -78,21 +76,21 @@ impl Taken {
             me: PingIdentity::new(identity.node, keys.boot, profile),
             listen: addresses,
             seeds,
-            known: known(node),
+            known: known(members),
             settings: Settings { grace, ..Settings::default() },
         };
         let (membership, mut events) =
             Membership::start(options).map_err(|fault| invalid(fault.to_string()))?;
         // Who stopped while all others were down is not heard of either.
-        for left in node.leaving_peers() {
-            node.peer_health(left, Health::Suspect);
-            tokio::spawn(expect_back(node.clone(), left, grace));
+        for left in members.leaving() {
+            members.set_health(left, Health::Suspect);
+            tokio::spawn(expect_back(members.clone(), left, grace));
         }
-        let introductions = tokio::spawn(introduce(Arc::downgrade(node), membership.introducer()));
-        let (node, boot) = (node.clone(), keys.boot);
+        let introductions = tokio::spawn(introduce(Arc::downgrade(members), membership.introducer()));
+        let (members, boot) = (members.clone(), keys.boot);
         let events = tokio::spawn(async move {
             while let Some(event) = events.recv().await {
-                heed(&node, event, boot, grace);
+                heed(&members, event, boot, grace);
             }
         });
         Ok(Pings { membership, events, introductions })
@@ -101,20 +99,20 @@ impl Taken {
 
 /// Nodes that the catalog expects to be up. One that was lost while all others were down is missed as well: nobody who runs has ever
 /// heard of it. Its boot is not known here, and any that answers is newer than this one.
-fn known(node: &Node) -> Vec<PingIdentity> {
+fn known(members: &Members) -> Vec<PingIdentity> {
     let identity = |(peer, gossip): (NodeId, Vec<String>)| {
         let addresses = gossip.iter().filter_map(|address| address.parse().ok()).collect();
         Profile::new(addresses, Vec::new()).ok().map(|profile| PingIdentity::new(peer, 0, profile))
     };
-    node.expected_peers().into_iter().filter_map(identity).collect()
+    members.expected().into_iter().filter_map(identity).collect()
 }
 
 /// Tells the pings of nodes that joined meanwhile. One that hangs before it has pinged anybody would never be missed otherwise, and
 /// writes would try it for ever. (D110)
-async fn introduce(node: Weak<Node>, pings: Introducer) {
+async fn introduce(members: Weak<Members>, pings: Introducer) {
     loop {
         tokio::time::sleep(INTRODUCE_PAUSE).await;
-        let Some(known) = node.upgrade().map(|node| known(&node)) else { return };
+        let Some(known) = members.upgrade().map(|members| known(&members)) else { return };
         if !pings.introduce(known).await {
             return;
         }
@@ -123,16 +121,16 @@ async fn introduce(node: Weak<Node>, pings: Introducer) {
 
 /// Waits for a node that was stopped on purpose. One that does not come back is lost like any other: what it alone held besides one
 /// other copy must not stay at that for good.
-async fn expect_back(node: Arc<Node>, left: NodeId, grace: Duration) {
+async fn expect_back(members: Arc<Members>, left: NodeId, grace: Duration) {
     tokio::time::sleep(grace * RETURN_GRACES).await;
     // It may have come back and gone again since; whoever saw that waits on.
-    if node.leaving_peers().contains(&left) && node.is_suspect(left) {
+    if members.leaving().contains(&left) && members.is_suspect(left) {
         tracing::info!("node {left} was stopped and did not come back");
-        node.give_up(left, grace).await;
+        members.give_up(left, grace).await;
     }
 }
 
-fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
+fn heed(members: &Arc<Members>, event: Event, boot: u64, grace: Duration) {
     let about = event.node();
     let word = match &event {
         Event::Joined(_) => "is there",
@@ -144,23 +142,23 @@ fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
     };
     tracing::info!("node {about} {word}");
     match event {
-        Event::Joined(_) | Event::Alive(_) => node.peer_health(about, Health::Alive),
-        Event::Suspect(_) => node.peer_health(about, Health::Suspect),
+        Event::Joined(_) | Event::Alive(_) => members.set_health(about, Health::Alive),
+        Event::Suspect(_) => members.set_health(about, Health::Suspect),
         Event::Left(_) => {
-            node.peer_health(about, Health::Suspect);
-            tokio::spawn(expect_back(node.clone(), about, grace));
+            members.set_health(about, Health::Suspect);
+            tokio::spawn(expect_back(members.clone(), about, grace));
         }
         Event::Gone(_) => {
-            node.peer_health(about, Health::Suspect);
-            let node = node.clone();
-            tokio::spawn(async move { node.give_up(about, grace).await });
+            members.set_health(about, Health::Suspect);
+            let members = members.clone();
+            tokio::spawn(async move { members.give_up(about, grace).await });
         }
         Event::Duplicate { older, newer, address, .. } => {
             tracing::error!(
                 "two processes run as node {about}: boots {older} and {newer}, the other one at {address}; the older must stop"
             );
-            if about == node.id() && older == boot {
-                node.set_lost(Lost::Duplicate);
+            if about == members.node && older == boot {
+                members.set_lost(Lost::Duplicate);
             }
         }
     }

@@ -11,13 +11,13 @@ use stoker_catalog::kv::{Catalog, Commit, Health, Outcome, Page, Range, Row, Sna
 use stoker_catalog::remote::RemoteCatalog;
 use stoker_catalog::{BoxFuture, CatalogError, ErrorKind, Result};
 
-use super::Keeper;
+use super::CatalogHost;
 
 /// The catalog, wherever it is.
-pub(super) struct RoutedCatalog {
-    keeper: Weak<Keeper>,
+pub(crate) struct RoutedCatalog {
+    host: Weak<CatalogHost>,
     remote: Arc<RemoteCatalog>,
-    /// See [`Keeper::news`].
+    /// See [`CatalogHost::news`].
     news: Arc<AtomicU64>,
     /// The replica that answered last, and what was known then: a read looks for it once for each change and not once for each row.
     here: RwLock<Option<(Known, Arc<ReplicatedCatalog>)>>,
@@ -33,10 +33,10 @@ struct Known {
 }
 
 impl RoutedCatalog {
-    pub fn new(keeper: &Arc<Keeper>, remote: Arc<RemoteCatalog>) -> RoutedCatalog {
+    pub fn new(host: &Arc<CatalogHost>, remote: Arc<RemoteCatalog>) -> RoutedCatalog {
         RoutedCatalog {
-            news: keeper.news.clone(),
-            keeper: Arc::downgrade(keeper),
+            news: host.news.clone(),
+            host: Arc::downgrade(host),
             remote,
             here: RwLock::default(),
             now_ms: AtomicU64::new(0),
@@ -44,7 +44,7 @@ impl RoutedCatalog {
     }
 
     fn replica(&self) -> Option<Arc<ReplicatedCatalog>> {
-        self.keeper.upgrade()?.replica()
+        self.host.upgrade()?.replica()
     }
 
     /// The replica here, if reads are answered by it. It looks for itself whether it still may, so one that was right a moment ago does no
@@ -57,7 +57,7 @@ impl RoutedCatalog {
         {
             return Some(replica.clone());
         }
-        let replica = self.keeper.upgrade()?.replica_that_answers();
+        let replica = self.host.upgrade()?.replica_that_answers();
         *self.here.write().unwrap() = replica.clone().map(|replica| (known, replica));
         replica
     }
@@ -66,7 +66,7 @@ impl RoutedCatalog {
     fn answers(&self) -> Option<Arc<dyn Catalog>> {
         match self.answering() {
             Some(replica) => Some(replica),
-            None => self.keeper.upgrade()?.own_catalog(),
+            None => self.host.upgrade()?.own_catalog(),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use stoker_catalog::kv::Check;
 use stoker_fabric::placement::{self, Candidate, Candidates, Domain, Key};
@@ -13,15 +12,12 @@ use stoker_schema::rows::{
 };
 use stoker_store::{Result, Spread};
 
-use crate::core::{Core, Lost};
 use crate::error;
-
-/// Pause after a catalog could not be read.
-const TROUBLE_PAUSE: Duration = Duration::from_millis(200);
+use crate::members::{Lost, Members};
 
 /// A node as the catalog knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub struct Member {
     pub row: NodeRow,
     /// The row of its present session, as it is in the catalog.
     pub session: Option<(SessionRow, Vec<u8>)>,
@@ -30,7 +26,7 @@ pub(crate) struct Member {
 /// The cluster at one moment. An old view is never wrong in a way that loses bytes: what was decided on it is checked by
 /// the transaction that makes it true.
 #[derive(Default, Debug)]
-pub(crate) struct View {
+pub struct View {
     members: BTreeMap<NodeId, Member>,
     drives: BTreeMap<DriveId, DriveRow>,
     candidates: Candidates,
@@ -272,11 +268,11 @@ impl View {
     }
 }
 
-impl Core {
+impl Members {
     /// Reads the cluster from the catalog.
     pub async fn load_view(&self) -> Result<Arc<View>> {
         let mut view = View::default();
-        self.each(b"M".to_vec(), |row| {
+        self.each(b"M", |row| {
             view.epoch = view.epoch.max(row.seq);
             if let Some(node) = keys::node_id(&row.key) {
                 let row = NodeRow::of(row).map_err(error::catalog)?;
@@ -285,7 +281,7 @@ impl Core {
             Ok(())
         })
         .await?;
-        self.each(b"S".to_vec(), |row| {
+        self.each(b"S", |row| {
             view.epoch = view.epoch.max(row.seq);
             let member = keys::session_node(&row.key).and_then(|node| view.members.get_mut(&node));
             if let Some(member) = member {
@@ -295,7 +291,7 @@ impl Core {
             Ok(())
         })
         .await?;
-        self.each(b"D".to_vec(), |row| {
+        self.each(b"D", |row| {
             view.epoch = view.epoch.max(row.seq);
             if let Some(id) = row.key.get(1..17).and_then(|id| id.try_into().ok()) {
                 view.drives.insert(DriveId(id), DriveRow::of(row).map_err(error::catalog)?);
@@ -303,7 +299,7 @@ impl Core {
             Ok(())
         })
         .await?;
-        self.each(keys::UNREACHED.to_vec(), |row| {
+        self.each(keys::UNREACHED, |row| {
             view.epoch = view.epoch.max(row.seq);
             let node = keys::node_behind(keys::UNREACHED, &row.key);
             if let Some(node) = node.filter(|node| view.members.contains_key(node)) {
@@ -316,7 +312,7 @@ impl Core {
         if view.members.len() < 2 {
             view.unreached.clear();
         }
-        self.each(keys::REMOVING.to_vec(), |row| {
+        self.each(keys::REMOVING, |row| {
             view.epoch = view.epoch.max(row.seq);
             if let Some(node) = keys::node_behind(keys::REMOVING, &row.key) {
                 view.removing.insert(node, RemovingRow::of(row).map_err(error::catalog)?);
@@ -324,7 +320,7 @@ impl Core {
             Ok(())
         })
         .await?;
-        self.each(keys::REMOVED.to_vec(), |row| {
+        self.each(keys::REMOVED, |row| {
             view.epoch = view.epoch.max(row.seq);
             view.removed.extend(keys::node_behind(keys::REMOVED, &row.key));
             Ok(())
@@ -348,45 +344,7 @@ impl Core {
             let replaced = Lost::Replaced(why.to_owned());
             self.lost.send_replace(Some(session.map_or(replaced, |_| Lost::Duplicate)));
         }
-        self.cell.set_view(view);
-        Ok(self.cell.view())
-    }
-
-    /// Keeps the view fresh until the node closes.
-    pub async fn follow_cluster(self: Arc<Core>) {
-        let mut watches = [&b"M"[..], b"S", b"D", b"V", keys::UNREACHED, keys::REMOVED, keys::LEVEL]
-            .map(|table| self.catalog.watch(table.to_vec()));
-        while !self.closing.load(std::sync::atomic::Ordering::Relaxed) {
-            let mut is_well = true;
-            if let Err(fault) = self.load_view().await {
-                tracing::warn!("reading the nodes of the cluster: {fault}");
-                is_well = false;
-            }
-            if let Err(fault) = self.volumes.refresh().await {
-                tracing::warn!("reading the volumes: {fault}");
-                is_well = false;
-            }
-            if let Err(fault) = self.raise_level().await {
-                tracing::warn!("the level of the cluster: {fault}");
-                is_well = false;
-            }
-            if !is_well {
-                // A catalog in trouble wakes its watchers all the time.
-                tokio::time::sleep(TROUBLE_PAUSE).await;
-            }
-            let [nodes, sessions, drives, volumes, unreached, removed, level] = &mut watches;
-            tokio::select! {
-                biased;
-                changed = nodes.changed() => if changed.is_err() { return },
-                changed = sessions.changed() => if changed.is_err() { return },
-                changed = drives.changed() => if changed.is_err() { return },
-                changed = volumes.changed() => if changed.is_err() { return },
-                changed = unreached.changed() => if changed.is_err() { return },
-                changed = removed.changed() => if changed.is_err() { return },
-                changed = level.changed() => if changed.is_err() { return },
-                // A watch that was lost somewhere costs a moment, not the truth.
-                () = tokio::time::sleep(Duration::from_secs(5)) => {}
-            }
-        }
+        self.set_view(view);
+        Ok(self.view())
     }
 }

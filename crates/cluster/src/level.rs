@@ -4,21 +4,21 @@
 use std::collections::BTreeMap;
 
 use stoker_catalog::Row;
-use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, prefix_end};
+use stoker_catalog::kv::{Catalog, Commit, prefix_end};
 use stoker_format::NodeId;
 use stoker_schema::level::{self, Level, LevelRow, ReadsRow};
 use stoker_schema::rows::{RowValue, keys};
 use stoker_store::{ErrorKind, LevelNode, LevelStatus, Result, StoreError};
 
-use crate::cell::View;
-use crate::core::Core;
 use crate::error;
+use crate::members::Members;
+use crate::view::View;
 
 /// Tries before a change that others keep getting in the way of is given up.
 const TRIES_MAX: usize = 10;
 
 /// The level of the cluster, and its row for a check; refuses one that this release cannot read.
-pub(crate) async fn read(catalog: &dyn Catalog) -> Result<(LevelRow, Option<Row>)> {
+pub async fn read(catalog: &dyn Catalog) -> Result<(LevelRow, Option<Row>)> {
     let row = catalog.get(&[keys::LEVEL]).await.map_err(error::catalog)?.pop().flatten();
     let value = row.as_ref().map(LevelRow::of).transpose().map_err(error::catalog)?.unwrap_or_default();
     if value.level > Level::NEWEST {
@@ -36,15 +36,15 @@ pub(crate) async fn read(catalog: &dyn Catalog) -> Result<(LevelRow, Option<Row>
 
 /// Says what this boot of a node can read, in the transaction that begins it. The level must not rise meanwhile: whoever raises it counts
 /// the members.
-pub(crate) fn begin(node: NodeId, session: [u8; 16], row: Option<&Row>, begin: Commit) -> Commit {
+pub fn begin(node: NodeId, session: [u8; 16], row: Option<&Row>, begin: Commit) -> Commit {
     let reads = ReadsRow { session, newest: Level::NEWEST, release: env!("CARGO_PKG_VERSION").to_owned() };
     begin.unchanged(keys::LEVEL, row).put(keys::reads(node), reads.encode())
 }
 
-impl Core {
+impl Members {
     /// Members, each with the session of its present boot; none if it has none. A node that never joined is a member of nothing, and alone.
     fn boots(&self, view: &View) -> Vec<(NodeId, Option<[u8; 16]>)> {
-        let others = view.nodes().filter(|node| *node != self.node && self.cell.is_joined());
+        let others = view.nodes().filter(|node| *node != self.node && self.is_joined());
         let others = others.map(|node| (node, view.session(node)));
         std::iter::once((self.node, Some(self.session_id))).chain(others).collect()
     }
@@ -52,7 +52,7 @@ impl Core {
     /// What nodes said that they can read, each with its row. Of another boot than the present one it does not count.
     async fn readers(&self) -> Result<BTreeMap<NodeId, (ReadsRow, Vec<u8>)>> {
         let mut readers = BTreeMap::new();
-        self.each(keys::READS.to_vec(), |row| {
+        self.each(keys::READS, |row| {
             if let Some(node) = keys::node_behind(keys::READS, &row.key) {
                 let reads = ReadsRow::of(row).map_err(error::catalog)?;
                 readers.insert(node, (reads, row.value.to_vec()));
@@ -64,7 +64,7 @@ impl Core {
     }
 
     /// Raises the level if every member can read a higher one.
-    pub(crate) async fn raise_level(&self) -> Result<()> {
+    pub async fn raise_level(&self) -> Result<()> {
         // It never falls, and rises no further while this node is a member: nothing is asked.
         if self.level.get() == Level::NEWEST {
             return Ok(());
@@ -74,9 +74,9 @@ impl Core {
         if value.level == Level::NEWEST || value.is_held {
             return Ok(());
         }
-        let (view, readers) = (self.cell.view(), self.readers().await?);
+        let (view, readers) = (self.view(), self.readers().await?);
         let boots = self.boots(&view);
-        let own = Check::Value(self.session.0.clone(), self.session.1.clone());
+        let own = self.own_session();
         let mut change = Commit::new().unchanged(keys::LEVEL, row.as_ref()).check(own);
         let mut levels = Vec::new();
         for (node, session) in &boots {
@@ -92,11 +92,10 @@ impl Core {
         let Some(next) = level::next(&value, levels) else { return Ok(()) };
         // Nobody joined meanwhile: who is not among the members has not said what it can read.
         let end = prefix_end(keys::NODES).expect("a table is not 0xff");
-        let since_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
+        let since_ms = self.now_ms().await?;
         let raised = LevelRow { level: next, is_held: false, since_ms };
         let change = change.at_most(keys::NODES, end, boots.len()).put(keys::LEVEL, raised.encode());
-        if let Outcome::Done { seq, .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
-            self.saw(seq);
+        if self.change(change).await? {
             self.level.saw(next);
             // A new cluster is raised to the newest level within its first second; no older release ever ran in it.
             match view.nodes().count() {
@@ -110,9 +109,9 @@ impl Core {
     }
 
     /// The level, what every node can read, and what keeps it from rising.
-    pub(crate) async fn level_status(&self) -> Result<LevelStatus> {
+    pub async fn level_status(&self) -> Result<LevelStatus> {
         let (value, _) = read(&*self.catalog).await?;
-        let (view, readers) = (self.cell.view(), self.readers().await?);
+        let (view, readers) = (self.view(), self.readers().await?);
         let of = |(node, session): &(NodeId, Option<[u8; 16]>)| {
             let known = readers.get(node).map(|(reads, _)| reads);
             let reads = known.filter(|reads| Some(reads.session) == *session);
@@ -142,7 +141,7 @@ impl Core {
     }
 
     /// Keeps the level from rising by itself, or lets it.
-    pub(crate) async fn hold_level(&self, is_held: bool) -> Result<LevelStatus> {
+    pub async fn hold_level(&self, is_held: bool) -> Result<LevelStatus> {
         for _ in 0..TRIES_MAX {
             let (value, row) = read(&*self.catalog).await?;
             if value.is_held == is_held {
@@ -150,8 +149,7 @@ impl Core {
             }
             let held = LevelRow { is_held, ..value };
             let change = Commit::new().unchanged(keys::LEVEL, row.as_ref()).put(keys::LEVEL, held.encode());
-            if let Outcome::Done { seq, .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
-                self.saw(seq);
+            if self.change(change).await? {
                 if !is_held {
                     self.raise_level().await?;
                 }

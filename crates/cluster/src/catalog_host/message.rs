@@ -6,7 +6,7 @@ use stoker_store::CatalogStatus;
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in super::super) enum Ask {
+pub(crate) enum Ask {
     /// Which epoch rules? The sender says where it is: after a start, others may know an old place.
     Where { addresses: Vec<String> },
     /// This epoch rules; the sender is there.
@@ -27,7 +27,7 @@ pub(in super::super) enum Ask {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in super::super) enum Answer {
+pub(crate) enum Answer {
     /// The highest epoch that the node heard of, where it last saw the node that it belongs to, and the highest commit
     /// that it saw (R9).
     Epoch {
@@ -44,13 +44,13 @@ pub(in super::super) enum Answer {
 }
 
 /// Most addresses of a node that are heeded.
-pub(super) const ADDRESSES_MAX: usize = 16;
+pub(crate) const ADDRESSES_MAX: usize = 16;
 
-pub(super) fn encode<M: Serialize>(message: &M) -> Vec<u8> {
+pub(crate) fn encode<M: Serialize>(message: &M) -> Vec<u8> {
     postcard::to_stdvec(message).expect("plain data encodes")
 }
 
-pub(super) fn decode<'b, M: Deserialize<'b>>(bytes: &'b [u8]) -> Option<M> {
+pub(crate) fn decode<'b, M: Deserialize<'b>>(bytes: &'b [u8]) -> Option<M> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Some(message),
         _ => None,

@@ -8,21 +8,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stoker_catalog::Row;
-use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
+use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_format::NodeId;
 use stoker_schema::level::Level;
 use stoker_schema::rows::{Duty, FailedDial, NodeRow, NodeState, RemovedRow, RowValue, UnreachedRow, keys};
 use stoker_store::{ErrorKind, Result, StoreError, Subject, Unreachable};
 use tokio::time::Instant;
 
-use super::{CellOptions, View};
-use crate::core::Core;
 use crate::error;
-use crate::node::Node;
+use crate::members::{CellOptions, Members};
+use crate::view::View;
 
 /// Pause between looks when nothing happens.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -41,7 +39,7 @@ const WHY_LEN_MAX: usize = 300;
 
 /// The rows by which a node begins to be a member: its own, and the one that says nobody has reached it there. Refuses one that
 /// was removed, and a new one whose name is taken.
-pub(crate) async fn begin(
+pub async fn begin(
     catalog: &dyn Catalog,
     node: NodeId,
     cell: &CellOptions,
@@ -83,12 +81,12 @@ pub(crate) async fn begin(
 }
 
 /// The words for a node whose name another one has.
-pub(crate) fn name_taken(name: &str) -> String {
+pub fn name_taken(name: &str) -> String {
     format!("the name `{name}` is taken by another node of the cluster; choose another one with --name")
 }
 
 /// Refuses a node that was removed for good.
-pub(crate) async fn check_removed(catalog: &dyn Catalog, node: NodeId) -> Result<()> {
+pub async fn check_removed(catalog: &dyn Catalog, node: NodeId) -> Result<()> {
     let row = catalog.get(&[&keys::removed(node)]).await.map_err(error::catalog)?.pop().flatten();
     match row.as_ref().map(RemovedRow::of).transpose().map_err(error::catalog)? {
         None => Ok(()),
@@ -97,7 +95,7 @@ pub(crate) async fn check_removed(catalog: &dyn Catalog, node: NodeId) -> Result
 }
 
 /// The words for a node that was removed.
-pub(crate) fn removed(name: &str) -> String {
+pub fn removed(name: &str) -> String {
     format!(
         "this node ({name}) was removed from its cluster for good. To use this machine again, join as a new node with an empty \
          directory: `stoker join HOST:PORT --dir NEW_DIR`"
@@ -105,12 +103,12 @@ pub(crate) fn removed(name: &str) -> String {
 }
 
 /// Dials nodes that nobody has reached, until the node closes.
-pub(crate) async fn run(core: Arc<Core>) {
+pub async fn run(members: Arc<Members>) {
     let mut tried: HashMap<NodeId, Tried> = HashMap::new();
-    while !core.closing.load(Ordering::Relaxed) {
-        let mut woken = std::pin::pin!(core.cell.wake.notified());
+    while !members.is_closing() {
+        let mut woken = std::pin::pin!(members.wake.notified());
         woken.as_mut().enable();
-        let is_waiting = core.dial_unreached(&mut tried).await;
+        let is_waiting = members.dial_unreached(&mut tried).await;
         let pause = if is_waiting { DIAL_PAUSE } else { PAUSE };
         tokio::select! {
             biased;
@@ -127,10 +125,10 @@ struct Tried {
     last: Instant,
 }
 
-impl Core {
+impl Members {
     /// Dials every node that is due; true if some are still unreached.
-    async fn dial_unreached(self: &Arc<Core>, tried: &mut HashMap<NodeId, Tried>) -> bool {
-        let view = self.cell.view();
+    async fn dial_unreached(&self, tried: &mut HashMap<NodeId, Tried>) -> bool {
+        let view = self.view();
         let due: Vec<NodeId> = view.unreached().filter(|node| self.may_vouch(&view, *node)).collect();
         tried.retain(|node, tried| due.contains(node) && tried.session == view.session(*node));
         let now = Instant::now();
@@ -138,7 +136,7 @@ impl Core {
             .iter()
             .copied()
             .filter(|node| tried.get(node).is_none_or(|tried| now.duration_since(tried.last) >= DIAL_PAUSE));
-        let dials = dials.map(|node| async move { (node, self.cell.dial(node).await) });
+        let dials = dials.map(|node| async move { (node, self.greet(node).await) });
         for (node, dialled) in futures_util::future::join_all(dials).await {
             let session = view.session(node);
             let first = tried.get(&node).map_or(now, |tried| tried.first);
@@ -167,7 +165,7 @@ impl Core {
     }
 
     async fn unreached_row(&self, node: NodeId) -> Result<Option<(Row, UnreachedRow)>> {
-        let row = self.catalog.get(&[&keys::unreached(node)]).await.map_err(error::catalog)?.pop().flatten();
+        let row = self.row(&keys::unreached(node)).await?;
         row.map(|row| Ok((row.clone(), UnreachedRow::of(&row).map_err(error::catalog)?))).transpose()
     }
 
@@ -178,7 +176,7 @@ impl Core {
             return Ok(());
         };
         let mut change = Commit::new().seq(row.key.clone(), row.seq).delete(row.key).check(session);
-        change.checks.push(Check::Value(self.session.0.clone(), self.session.1.clone()));
+        change.checks.push(self.own_session());
         if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             tracing::info!(
                 "node {} answers at {}: it counts from now on",
@@ -198,9 +196,9 @@ impl Core {
         let why: String = fault.message.chars().take(WHY_LEN_MAX).collect();
         let value = UnreachedRow { failed: Some(FailedDial { by: self.node.0, why }), ..value };
         let mut change = Commit::new().seq(row.key.clone(), row.seq).put(row.key, value.encode());
-        change.checks.push(Check::Value(self.session.0.clone(), self.session.1.clone()));
+        change.checks.push(self.own_session());
         if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
-            let view = self.cell.view();
+            let view = self.view();
             tracing::warn!(
                 "node {} cannot be reached at {}: {}; it holds nothing and does not count",
                 view.name(node),
@@ -237,36 +235,36 @@ impl View {
     }
 }
 
-impl Node {
+impl Members {
     /// Whether a node is a member that another one has reached.
     pub fn has_reached(&self, node: NodeId) -> bool {
-        let view = self.core.cell.view();
+        let view = self.view();
         view.member(node).is_some() && !view.is_unreached(node)
     }
 
     /// Refuses the name of a node that wants to join if another one has it.
-    pub(crate) fn check_name_free(&self, name: &str) -> std::result::Result<(), String> {
+    pub fn check_name_free(&self, name: &str) -> std::result::Result<(), String> {
         if name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(char::is_control) {
             return Err(format!("the name of a node has 1 to {NAME_LEN_MAX} printable bytes"));
         }
-        let view = self.core.cell.view();
+        let view = self.view();
         let has = |node: NodeId| view.member(node).is_some_and(|member| member.row.name == name);
         if view.nodes().any(has) { Err(name_taken(name)) } else { Ok(()) }
     }
 
     /// Nodes that could not be reached by another one, as this node knows it.
     pub fn unreachable(&self) -> Vec<Unreachable> {
-        self.core.cell.view().unreachable()
+        self.view().unreachable()
     }
 
     /// Waits until another node has reached this one; gives what is wrong if that does not come about in this time.
     pub async fn until_reached(&self, within: Duration) -> Option<Unreachable> {
-        let own = self.core.node;
+        let own = self.node;
         let reached = async {
             loop {
-                let mut woken = std::pin::pin!(self.core.cell.wake.notified());
+                let mut woken = std::pin::pin!(self.wake.notified());
                 woken.as_mut().enable();
-                let view = self.core.cell.view();
+                let view = self.view();
                 if !view.is_unreached(own) {
                     return None;
                 }
@@ -279,7 +277,7 @@ impl Node {
         match tokio::time::timeout(within, reached).await {
             Ok(found) => found,
             Err(_) => {
-                let view = self.core.cell.view();
+                let view = self.view();
                 view.is_unreached(own).then(|| Unreachable {
                     node: own.to_string(),
                     name: view.name(own),

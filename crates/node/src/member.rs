@@ -3,21 +3,16 @@
 //! A node that was never joined by another one is a cluster of one: it listens for others and serves its own catalog. The
 //! first node keeps the catalog (or all of them use a PostgreSQL); who joins is handed the cluster's keys by any member.
 
-mod book;
-mod join;
-mod keeper;
-mod keys;
-mod pings;
-mod renewal;
-mod service;
-mod wire;
-
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_buffer::Pool;
+use stoker_cluster::{
+    Book, CatalogHost, CatalogHostOptions, CatalogPlace, CellOptions, ClusterKeys, Desk, Doorway, Labels, Lost,
+    PeerWire, Pings, Renewals,
+};
 use stoker_fabric::transport::{
     self, Authority, Config, Credentials, JoinDesk, Security, ServiceCertificate, TcpTransport, Transport,
 };
@@ -26,18 +21,7 @@ use stoker_store::{ErrorKind, Result, StoreError, Subject};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use self::book::Book;
-pub use self::join::{JoinAs, JoinedAs, check_same_cluster, join};
-pub(crate) use self::keeper::Keeper;
-use self::keeper::KeeperOptions;
-use self::keys::{CatalogPlace, ClusterKeys};
-use self::pings::Pings;
-pub use self::renewal::{AuthorityChange, authority_certificate, authority_rotate};
-use self::service::{Desk, Doorway, Renewals};
-use self::wire::PeerWire;
-use crate::cell::{CellOptions, Labels};
 use crate::clock;
-use crate::core::Lost;
 use crate::identity::{HighWater, Identity};
 use crate::node::Node;
 use crate::options::{CatalogChoice, MemoryPlan, NodeOptions};
@@ -86,20 +70,10 @@ pub struct Member {
     node: Arc<Node>,
     transport: Arc<TcpTransport>,
     pings: Mutex<Option<Pings>>,
-    keeper: Option<Arc<Keeper>>,
+    host: Option<Arc<CatalogHost>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     gossip: Vec<SocketAddr>,
     renewals: Arc<Renewals>,
-}
-
-/// The secrets that the nodes of a cluster share, the newest first; those of a new cluster if this node has none.
-pub(crate) fn secrets(dir: &Path, identity: Identity) -> Result<Vec<[u8; 32]>> {
-    Ok(ClusterKeys::load_or_create(dir, identity)?.secrets())
-}
-
-/// The same of a node that is stopped: none if it has none.
-pub fn secrets_kept(dir: &Path) -> Result<Vec<[u8; 32]>> {
-    if ClusterKeys::exists(dir) { secrets(dir, Identity::load(dir)?) } else { Ok(Vec::new()) }
 }
 
 fn broken(what: &str, fault: &dyn std::fmt::Display) -> StoreError {
@@ -158,7 +132,7 @@ impl Member {
         let book = Arc::new(Book::open(&dir));
         meet(&keys, &book, &transport);
         let opened = open_catalog(&options, identity, &keys, &transport, &book, &doorway).await;
-        let (catalog, keeper) = match opened {
+        let (catalog, host) = match opened {
             Ok(opened) => opened,
             Err(fault) => {
                 transport.stop(Duration::ZERO).await;
@@ -183,21 +157,21 @@ impl Member {
         let node = match Node::open(node).await {
             Ok(node) => node,
             Err(fault) => {
-                if let Some(keeper) = &keeper {
-                    keeper.close().await;
+                if let Some(host) = &host {
+                    host.close().await;
                 }
                 transport.stop(Duration::ZERO).await;
                 return Err(fault);
             }
         };
-        if let Some(keeper) = &keeper {
-            keeper.set_node(&node);
-            node.set_keeper(keeper);
+        if let Some(host) = &host {
+            host.set_members(node.members());
+            node.set_catalog_host(host);
         }
-        let _ = node.join_fingerprint.set(fingerprint);
-        desk.set_members(&node, keeper.as_ref(), &gossip);
+        let _ = node.members().join_fingerprint.set(fingerprint);
+        desk.set_members(node.members(), host.as_ref(), &gossip);
         doorway.open_node(node.clone());
-        let pings = pings.start(&keys, identity, gossip.clone(), options.grace, &node)?;
+        let pings = pings.start(&keys, identity, gossip.clone(), options.grace, node.members())?;
         let tasks = vec![
             tokio::spawn(wire.watch_latencies()),
             tokio::spawn(transport::renew_forever(credentials, renewals.clone(), |_| {})),
@@ -206,7 +180,7 @@ impl Member {
             node,
             transport,
             pings: Mutex::new(Some(pings)),
-            keeper,
+            host,
             tasks: Mutex::new(tasks),
             gossip,
             renewals,
@@ -247,9 +221,9 @@ impl Member {
     /// on without it.
     pub async fn lost(&self) -> Lost {
         let lost = said(self.node.lost());
-        match &self.keeper {
-            Some(keeper) => tokio::select! {
-                why = said(keeper.replaced()) => Lost::Replaced(why),
+        match &self.host {
+            Some(host) => tokio::select! {
+                why = said(host.replaced()) => Lost::Replaced(why),
                 lost = lost => lost,
             },
             None => lost.await,
@@ -259,13 +233,13 @@ impl Member {
     /// Tells the others, finishes what is under way, and stops.
     pub async fn stop(&self) {
         let is_replaced = self.node.lost().borrow().is_some();
-        if let Some(keeper) = self.keeper.as_ref().filter(|_| !is_replaced) {
-            keeper.leave().await;
+        if let Some(host) = self.host.as_ref().filter(|_| !is_replaced) {
+            host.leave().await;
         }
         // A node that was removed has nothing to announce. When all nodes stop together, the catalog may be gone already; nobody is
         // left who would have to know.
         let is_removed = *self.node.lost().borrow() == Some(Lost::Removed);
-        let announced = async { if is_removed { Ok(false) } else { self.node.announce(true).await } };
+        let announced = async { if is_removed { Ok(false) } else { self.node.members().announce(true).await } };
         let announced = tokio::time::timeout(ANNOUNCE_MAX, announced).await;
         match &announced {
             Ok(Ok(_)) => {}
@@ -283,8 +257,8 @@ impl Member {
             // What is still under way waits for the catalog as well.
             Err(_) => self.node.stop_within(ANNOUNCE_MAX).await,
         }
-        if let Some(keeper) = &self.keeper {
-            keeper.close().await;
+        if let Some(host) = &self.host {
+            host.close().await;
         }
         self.transport.stop(STOP_MAX).await;
         for task in std::mem::take(&mut *self.tasks.lock().unwrap()) {
@@ -323,14 +297,14 @@ async fn open_catalog(
     transport: &Arc<TcpTransport>,
     book: &Arc<Book>,
     doorway: &Doorway,
-) -> Result<(CatalogChoice, Option<Arc<Keeper>>)> {
+) -> Result<(CatalogChoice, Option<Arc<CatalogHost>>)> {
     let node = &options.node;
     match (&keys.catalog, &node.catalog) {
         (CatalogPlace::Postgres(url), _) => return Ok((CatalogChoice::Postgres(url.clone()), None)),
         (CatalogPlace::Here, CatalogChoice::Embedded) | (CatalogPlace::With { .. }, _) => {}
         (CatalogPlace::Here, given) => return Ok((given.clone(), None)),
     }
-    let keeper = Keeper::open(KeeperOptions {
+    let host = CatalogHost::open(CatalogHostOptions {
         identity,
         dir: node.dir.clone(),
         cache_bytes: MemoryPlan::of(node.memory_bytes, node.drives.len()).catalog_bytes,
@@ -339,23 +313,23 @@ async fn open_catalog(
         keys: keys.clone(),
         seq_kept: HighWater::read(&node.dir)?,
     })?;
-    doorway.open_keeper(keeper.clone());
+    doorway.open_host(host.clone());
     if let Some(promote) = options.promote {
-        match keeper.promote(promote.accept_loss).await {
+        match host.promote(promote.accept_loss).await {
             Ok(_) => {}
             // Asked for twice: it is what was wanted.
             Err(fault) if fault.kind == ErrorKind::Conflict => {}
             Err(fault) => {
-                keeper.close().await;
+                host.close().await;
                 return Err(fault);
             }
         }
     }
-    let catalog = keeper.catalog().await;
+    let catalog = host.catalog().await;
     match catalog {
-        Ok(catalog) => Ok((CatalogChoice::Given(catalog), Some(keeper))),
+        Ok(catalog) => Ok((CatalogChoice::Given(catalog), Some(host))),
         Err(fault) => {
-            keeper.close().await;
+            host.close().await;
             Err(fault)
         }
     }

@@ -36,11 +36,11 @@ use tokio::task::JoinHandle;
 
 use self::message::{Answer, Ask};
 use self::routed::RoutedCatalog;
-use super::book::Book;
-use super::keys::{CatalogPlace, ClusterKeys};
-use super::wire::{KIND_KEEPER, KeeperWire};
+use crate::book::Book;
+use crate::keys::{CatalogPlace, ClusterKeys};
+use crate::ways::{KIND_CATALOG_HOST, HostWire};
 use crate::identity::Identity;
-use crate::node::Node;
+use crate::members::Members;
 use crate::{clock, error};
 
 /// Pages that a standby keeps in memory; it is read only when somebody is behind.
@@ -56,7 +56,7 @@ const ASK_MAX: Duration = Duration::from_secs(2);
 const STATUS_MAX: Duration = Duration::from_millis(1_200);
 
 /// Pause between two looks around for whoever rules.
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
+const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
 /// How often a node that waits for the catalog says so.
 const WAIT_SAID: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ const WAIT_SAID: Duration = Duration::from_secs(30);
 const GROUPS_SINCE: Level = Level(3);
 
 /// How often it is looked who should have a copy of the catalog.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// A node that was declared down keeps its place for so long. Until then it may come back with what it has.
 const GONE_MAX: Duration = Duration::from_secs(600);
@@ -88,11 +88,11 @@ enum Role {
 }
 
 /// The catalog as this node sees it.
-pub(crate) struct Keeper {
+pub struct CatalogHost {
     identity: Identity,
     dir: PathBuf,
     cache_bytes: usize,
-    pub(super) transport: Arc<TcpTransport>,
+    pub(crate) transport: Arc<TcpTransport>,
     book: Arc<Book>,
     role: RwLock<Role>,
     /// Counts what may change whether this node answers for the catalog itself.
@@ -104,10 +104,10 @@ pub(crate) struct Keeper {
     keys: Mutex<ClusterKeys>,
     /// The catalog of a node that follows.
     remote: OnceLock<Arc<RemoteCatalog>>,
-    node: OnceLock<Arc<Node>>,
+    members: OnceLock<Arc<Members>>,
     /// The highest commit of which this node knew when it started.
     seq_kept: u64,
-    looked_ms: AtomicU64,
+    probed_ms: AtomicU64,
     standbys: standbys::Standbys,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Why this node has to be opened again, once it has to.
@@ -115,8 +115,8 @@ pub(crate) struct Keeper {
     promoting: tokio::sync::Mutex<()>,
 }
 
-/// What a keeper is made of.
-pub(super) struct KeeperOptions {
+/// What a host is made of.
+pub(crate) struct CatalogHostOptions {
     pub identity: Identity,
     pub dir: PathBuf,
     pub cache_bytes: usize,
@@ -126,10 +126,10 @@ pub(super) struct KeeperOptions {
     pub seq_kept: u64,
 }
 
-impl Keeper {
+impl CatalogHost {
     /// Opens this node's file as what it is.
-    pub(super) fn open(options: KeeperOptions) -> Result<Arc<Keeper>> {
-        let KeeperOptions { identity, dir, cache_bytes, transport, book, keys, seq_kept } = options;
+    pub(crate) fn open(options: CatalogHostOptions) -> Result<Arc<CatalogHost>> {
+        let CatalogHostOptions { identity, dir, cache_bytes, transport, book, keys, seq_kept } = options;
         let path = dir.join("catalog.redb");
         let file = inspect(&path, identity.cluster).map_err(error::catalog)?;
         let first_holder = match &keys.catalog {
@@ -143,7 +143,7 @@ impl Keeper {
             Some(file) => file.role != FileRole::Standby && file.promised <= file.epoch,
             None => first_holder == identity.node,
         };
-        let keeper = Arc::new(Keeper {
+        let host = Arc::new(CatalogHost {
             identity,
             dir,
             cache_bytes,
@@ -155,25 +155,25 @@ impl Keeper {
             first_holder,
             keys: Mutex::new(keys),
             remote: OnceLock::new(),
-            node: OnceLock::new(),
+            members: OnceLock::new(),
             seq_kept,
-            looked_ms: AtomicU64::new(0),
+            probed_ms: AtomicU64::new(0),
             standbys: standbys::Standbys::default(),
             tasks: Mutex::default(),
             replaced: watch::Sender::new(None),
             promoting: tokio::sync::Mutex::new(()),
         });
         let is_group = match &made {
-            Some(file) => file.role == FileRole::Replica || (serves && keeper.is_level_of_groups()?),
+            Some(file) => file.role == FileRole::Replica || (serves && host.is_level_of_groups()?),
             // A file that is gone is not begun anew beside what others may have.
-            None => serves && (keeper.seq_kept == 0 || keeper.others().is_empty()),
+            None => serves && (host.seq_kept == 0 || host.others().is_empty()),
         };
         match (is_group, serves && made.is_some()) {
-            (true, _) => drop(keeper.join_group(Beginning::Group)?),
-            (false, true) => keeper.serve()?,
-            (false, false) => keeper.follow()?,
+            (true, _) => drop(host.join_group(Beginning::Group)?),
+            (false, true) => host.serve()?,
+            (false, false) => host.follow()?,
         }
-        Ok(keeper)
+        Ok(host)
     }
 
     /// Whether the cluster whose catalog this node's file is may have it kept by a group (R14).
@@ -201,7 +201,7 @@ impl Keeper {
     }
 
     /// Serves this node's file.
-    fn serve(self: &Arc<Keeper>) -> Result<()> {
+    fn serve(self: &Arc<CatalogHost>) -> Result<()> {
         let file = EmbeddedOptions { cache_bytes: self.cache_bytes, ..EmbeddedOptions::default() };
         let options = PrimaryOptions {
             ack_timeout: ACK_MAX,
@@ -212,11 +212,11 @@ impl Keeper {
         let catalog = Arc::new(catalog.map_err(error::catalog)?);
         let server = CatalogServer::embedded(catalog.clone(), Epoch::default(), |_| {});
         let mut fenced = catalog.fenced();
-        let keeper = Arc::downgrade(self);
+        let host = Arc::downgrade(self);
         self.keep(tokio::spawn(async move {
             let Ok(by) = fenced.wait_for(Option::is_some).await.map(|by| *by) else { return };
-            if let (Some(keeper), Some(by)) = (keeper.upgrade(), by) {
-                keeper.adopt(by);
+            if let (Some(host), Some(by)) = (host.upgrade(), by) {
+                host.adopt(by);
             }
         }));
         let epoch = server.epoch();
@@ -228,7 +228,7 @@ impl Keeper {
     }
 
     /// Follows whoever serves.
-    fn follow(self: &Arc<Keeper>) -> Result<()> {
+    fn follow(self: &Arc<CatalogHost>) -> Result<()> {
         let options = StandbyOptions {
             file: EmbeddedOptions { cache_bytes: STANDBY_CACHE_BYTES, ..EmbeddedOptions::default() },
             ..StandbyOptions::default()
@@ -239,7 +239,7 @@ impl Keeper {
     }
 
     /// The catalog for this node: its own, as soon as a standby confirmed it, or the way to another one's.
-    pub async fn catalog(self: &Arc<Keeper>) -> Result<Arc<dyn Catalog>> {
+    pub async fn catalog(self: &Arc<CatalogHost>) -> Result<Arc<dyn Catalog>> {
         if let Some(catalog) = self.own()
             && !self.until_confirmed(&catalog).await
         {
@@ -249,13 +249,13 @@ impl Keeper {
             self.replaced.send_replace(None);
         }
         let client = u128::from_le_bytes(clock::random());
-        let way = Arc::new(KeeperWire(Arc::downgrade(self)));
+        let way = Arc::new(HostWire(Arc::downgrade(self)));
         let remote = Arc::new(RemoteCatalog::new(way, client, &RemoteOptions::default()));
         remote.saw(self.epoch());
         let _ = self.remote.set(remote.clone());
         if self.own_catalog().is_none() {
             // Others may know an old place of this node; the one that serves must find the copy here.
-            self.look(&self.others()).await;
+            self.probe(&self.others()).await;
         }
         let routed: Arc<dyn Catalog> = Arc::new(RoutedCatalog::new(self, remote));
         let mut said = None::<tokio::time::Instant>;
@@ -274,7 +274,7 @@ impl Keeper {
     }
 
     /// Waits until what is in this node's file may be read; false if another epoch rules.
-    async fn until_confirmed(self: &Arc<Keeper>, catalog: &Arc<Embedded>) -> bool {
+    async fn until_confirmed(self: &Arc<CatalogHost>, catalog: &Arc<Embedded>) -> bool {
         let mut said = None::<tokio::time::Instant>;
         let mut replaced = self.replaced.subscribe();
         loop {
@@ -293,18 +293,18 @@ impl Keeper {
                 }
                 said = Some(tokio::time::Instant::now());
             }
-            self.look_soon();
+            self.probe_soon();
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
     /// The node runs: what it knows is used from now on.
-    pub fn set_node(self: &Arc<Keeper>, node: &Arc<Node>) {
-        let _ = self.node.set(node.clone());
+    pub fn set_members(self: &Arc<CatalogHost>, members: &Arc<Members>) {
+        let _ = self.members.set(members.clone());
         if self.own().is_some() {
-            self.look_after_standbys();
+            self.care_for_standbys();
         }
-        self.look_after_group();
+        self.care_for_group();
     }
 
     /// Tells once that this node has to be opened again, and why.
@@ -337,7 +337,7 @@ impl Keeper {
     }
 
     /// Where new nodes are told to find it.
-    pub(super) fn place(&self) -> CatalogPlace {
+    pub(crate) fn place(&self) -> CatalogPlace {
         let holder = self.holder();
         CatalogPlace::With { node: holder.0, addresses: self.addresses_of(holder) }
     }
@@ -360,7 +360,7 @@ impl Keeper {
     }
 
     /// The catalog, if this node has it and may answer.
-    pub(crate) fn own_catalog(&self) -> Option<Arc<dyn Catalog>> {
+    pub fn own_catalog(&self) -> Option<Arc<dyn Catalog>> {
         let replica = self.replica_that_answers();
         replica.map(|replica| replica as Arc<dyn Catalog>).or_else(|| Some(self.own()? as Arc<dyn Catalog>))
     }
@@ -396,7 +396,7 @@ impl Keeper {
 
     /// The highest commit that this node saw.
     fn seq_seen(&self) -> u64 {
-        let seen = self.node.get().map_or(0, |node| node.core.seq_seen.load(Ordering::Relaxed));
+        let seen = self.members.get().map_or(0, |members| members.seq_seen.load(Ordering::Relaxed));
         seen.max(self.seq_kept)
     }
 
@@ -432,17 +432,17 @@ impl Keeper {
     }
 
     /// Looks around, unless somebody does or did a moment ago.
-    pub fn look_soon(self: &Arc<Keeper>) {
+    pub fn probe_soon(self: &Arc<CatalogHost>) {
         let now_ms = clock::now_ms();
-        let last_ms = self.looked_ms.load(Ordering::Relaxed);
-        let is_due = now_ms.abs_diff(last_ms) >= LOOK_PAUSE.as_millis() as u64;
+        let last_ms = self.probed_ms.load(Ordering::Relaxed);
+        let is_due = now_ms.abs_diff(last_ms) >= PROBE_PAUSE.as_millis() as u64;
         if is_due
-            && self.looked_ms.compare_exchange(last_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && self.probed_ms.compare_exchange(last_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            let keeper = self.clone();
+            let host = self.clone();
             tokio::spawn(async move {
-                let others = keeper.others();
-                keeper.look(&others).await;
+                let others = host.others();
+                host.probe(&others).await;
             });
         }
     }
@@ -454,7 +454,7 @@ impl Keeper {
     }
 
     /// Asks nodes which epoch rules; gives the highest commit that any of them saw.
-    async fn look(&self, nodes: &[NodeId]) -> u64 {
+    async fn probe(&self, nodes: &[NodeId]) -> u64 {
         let ask = Ask::Where { addresses: self.addresses() };
         let asks = nodes.iter().map(|node| self.ask(*node, &ask));
         let mut seq_seen = self.seq_seen();
@@ -469,12 +469,12 @@ impl Keeper {
     }
 
     /// Tells everybody that this node serves, and where.
-    fn proclaim(self: &Arc<Keeper>) {
+    fn proclaim(self: &Arc<CatalogHost>) {
         let news = Ask::Rules { epoch: self.epoch(), addresses: self.addresses() };
-        let keeper = self.clone();
+        let host = self.clone();
         self.keep(tokio::spawn(async move {
-            let others = keeper.others();
-            let tells = others.iter().map(|node| keeper.ask(*node, &news));
+            let others = host.others();
+            let tells = others.iter().map(|node| host.ask(*node, &news));
             let told = futures_util::future::join_all(tells).await;
             let told = told.iter().filter(|answer| matches!(answer, Ok(Answer::Done))).count();
             tracing::info!(
@@ -526,7 +526,7 @@ impl Keeper {
     }
 
     async fn ask_within(&self, node: NodeId, ask: &Ask, limit: Duration) -> Result<Answer> {
-        let request = Message::new(KIND_KEEPER, message::encode(ask));
+        let request = Message::new(KIND_CATALOG_HOST, message::encode(ask));
         let answer = self.transport.call(node, request, Call::within(limit)).await;
         let answer = answer.map_err(|fault| {
             StoreError::new(ErrorKind::Unavailable, format!("node {node} does not answer: {fault}"))
@@ -537,7 +537,7 @@ impl Keeper {
     }
 
     /// Answers another node.
-    pub async fn answer(self: &Arc<Keeper>, from: NodeId, request: &[u8]) -> Vec<u8> {
+    pub async fn answer(self: &Arc<CatalogHost>, from: NodeId, request: &[u8]) -> Vec<u8> {
         let answer = match message::decode::<Ask>(request) {
             Some(ask) => self.answered(from, ask).await,
             None => Answer::No("a question that cannot be read".into()),
@@ -545,7 +545,7 @@ impl Keeper {
         message::encode(&answer)
     }
 
-    async fn answered(self: &Arc<Keeper>, from: NodeId, ask: Ask) -> Answer {
+    async fn answered(self: &Arc<CatalogHost>, from: NodeId, ask: Ask) -> Answer {
         match ask {
             Ask::Where { addresses } => {
                 self.met(from, &addresses);

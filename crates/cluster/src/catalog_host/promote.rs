@@ -11,8 +11,8 @@ use stoker_format::NodeId;
 use stoker_store::{CatalogPromotion, ErrorKind, Result, StoreError, Subject};
 
 use super::message::{Answer, Ask};
-use super::{Keeper, Role};
-use crate::cluster::wire::StandbyWire;
+use super::{CatalogHost, Role};
+use crate::ways::StandbyWire;
 use crate::error;
 
 /// How long another standby may take to answer.
@@ -48,9 +48,9 @@ fn not_promoted(fault: CatalogError) -> StoreError {
     if is_refused { StoreError { subject: Subject::Promotion, ..fault } } else { fault }
 }
 
-impl Keeper {
+impl CatalogHost {
     /// Promotes the standby here. Refused unless it has every acknowledged commit, or the loss is accepted.
-    pub async fn promote(self: &Arc<Keeper>, accept_loss: bool) -> Result<CatalogPromotion> {
+    pub async fn promote(self: &Arc<CatalogHost>, accept_loss: bool) -> Result<CatalogPromotion> {
         let _alone = self.promoting.lock().await;
         if let Some(replica) = self.replica() {
             return self.promote_replica(&replica, accept_loss).await;
@@ -61,7 +61,7 @@ impl Keeper {
         };
         let before = self.holder();
         let others = self.others();
-        let seen_seq = self.look(&others).await;
+        let seen_seq = self.probe(&others).await;
         let report = standby.report().map_err(error::catalog)?;
         let own = self.identity.node;
         let asked = report.known.iter().chain(others.iter().take(ASKED_MAX)).filter(|node| **node != own);
@@ -86,8 +86,8 @@ impl Keeper {
             self.replaced.send_replace(Some(why));
             return Err(fault);
         }
-        if self.node.get().is_some() {
-            self.look_after_standbys();
+        if self.members.get().is_some() {
+            self.care_for_standbys();
         }
         let epoch = self.epoch();
         tracing::warn!("this node keeps the catalog from now on, in epoch {epoch}");

@@ -21,7 +21,7 @@ const VERSION_WITH_PAST: u8 = 2;
 
 /// Where the catalog is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum CatalogPlace {
+pub(crate) enum CatalogPlace {
     /// With this node.
     Here,
     /// With another one.
@@ -43,7 +43,7 @@ impl CatalogPlace {
 
 /// The keys of a cluster, and where a node finds it after a start.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct ClusterKeys {
+pub(crate) struct ClusterKeys {
     /// Signs certificates.
     pub authority: Vec<u8>,
     /// Seals pings, and proves membership where nothing is encrypted.
@@ -67,7 +67,7 @@ pub(super) struct ClusterKeys {
 impl ClusterKeys {
     fn create(identity: Identity) -> Result<ClusterKeys> {
         let authority = Authority::create(identity.cluster, clock::now_ms() / 1_000)
-            .map_err(|fault| super::broken("making the keys of a cluster", &fault))?;
+            .map_err(|fault| crate::broken("making the keys of a cluster", &fault))?;
         Ok(ClusterKeys {
             authority: authority.to_bytes(),
             secret: clock::random(),
@@ -113,7 +113,7 @@ impl ClusterKeys {
                 keys.write(dir)?;
                 Ok(keys)
             }
-            Err(fault) => Err(super::broken(&path.display().to_string(), &fault)),
+            Err(fault) => Err(crate::broken(&path.display().to_string(), &fault)),
         }
     }
 
@@ -122,7 +122,7 @@ impl ClusterKeys {
         let path = dir.join(FILE);
         let written = write_durable(&path, &self.encode())
             .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)));
-        written.map_err(|fault| super::broken(&path.display().to_string(), &fault))
+        written.map_err(|fault| crate::broken(&path.display().to_string(), &fault))
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -135,7 +135,7 @@ impl ClusterKeys {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<ClusterKeys> {
-        let broken = |fault| super::broken("the keys of the cluster", &fault);
+        let broken = |fault| crate::broken("the keys of the cluster", &fault);
         match bytes.split_first() {
             Some((&VERSION, body)) => {
                 let keys: ClusterKeys = postcard::from_bytes(body).map_err(broken)?;
@@ -145,9 +145,19 @@ impl ClusterKeys {
                 let (keys, secrets_past): (ClusterKeys, _) = postcard::from_bytes(body).map_err(broken)?;
                 Ok(ClusterKeys { token_secret: [0; 16], secrets_past, ..keys })
             }
-            _ => Err(super::broken("the keys of the cluster", &"written by another release")),
+            _ => Err(crate::broken("the keys of the cluster", &"written by another release")),
         }
     }
+}
+
+/// The secrets that the nodes of a cluster share, the newest first; those of a new cluster if this node has none.
+pub fn secrets(dir: &Path, identity: Identity) -> Result<Vec<[u8; 32]>> {
+    Ok(ClusterKeys::load_or_create(dir, identity)?.secrets())
+}
+
+/// The same of a node that is stopped: none if it has none.
+pub fn secrets_kept(dir: &Path) -> Result<Vec<[u8; 32]>> {
+    if ClusterKeys::exists(dir) { secrets(dir, Identity::load(dir)?) } else { Ok(Vec::new()) }
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use stoker_store::{CatalogStatus, StandbyInfo};
 use tokio::time::Instant;
 
 use super::message::{Answer, Ask};
-use super::{GONE_MAX, GROUPS_SINCE, Keeper, LOOK, STATUS_MAX, elsewhere};
+use super::{GONE_MAX, GROUPS_SINCE, CatalogHost, POLL_EVERY, STATUS_MAX, elsewhere};
 use crate::clock;
-use crate::cluster::wire::StandbyWire;
+use crate::ways::StandbyWire;
 
 /// Standbys that a catalog has, if there are so many nodes. One may be lost, and commits are still on two nodes.
 const WANTED: usize = 2;
@@ -23,7 +23,7 @@ const LEAVING_MAX: Duration = Duration::from_secs(10);
 
 /// The standbys of this node's catalog.
 #[derive(Default)]
-pub(super) struct Standbys {
+pub(crate) struct Standbys {
     attached: Mutex<BTreeSet<NodeId>>,
     leaving: Mutex<BTreeMap<NodeId, Instant>>,
     /// Nodes that asked for the catalog: they run, whatever was decided about them before.
@@ -32,14 +32,14 @@ pub(super) struct Standbys {
 
 impl Standbys {
     /// Nodes that are about to stop.
-    pub(super) fn leaving_now(&self) -> BTreeSet<NodeId> {
+    pub(crate) fn leaving_now(&self) -> BTreeSet<NodeId> {
         let mut leaving = self.leaving.lock().unwrap();
         leaving.retain(|_, since| since.elapsed() < LEAVING_MAX);
         leaving.keys().copied().collect()
     }
 
     /// A node is about to stop.
-    pub(super) fn leaves(&self, node: NodeId) {
+    pub(crate) fn leaves(&self, node: NodeId) {
         self.leaving.lock().unwrap().insert(node, Instant::now());
     }
 }
@@ -53,9 +53,9 @@ fn choose(able: &[NodeId], attached: &BTreeSet<NodeId>, wanted: usize) -> Vec<No
     chosen
 }
 
-impl Keeper {
+impl CatalogHost {
     /// Attaches whoever has to confirm what is in this node's file before it is read.
-    pub(super) fn attach_known(self: &Arc<Keeper>) {
+    pub(crate) fn attach_known(self: &Arc<CatalogHost>) {
         let Some(catalog) = self.own() else { return };
         // Those of a catalog that this node kept before do not follow this one.
         self.standbys.attached.lock().unwrap().clear();
@@ -64,7 +64,7 @@ impl Keeper {
         }
     }
 
-    fn attach(self: &Arc<Keeper>, catalog: &Embedded, node: NodeId) {
+    fn attach(self: &Arc<CatalogHost>, catalog: &Embedded, node: NodeId) {
         let way = Arc::new(StandbyWire { node, transport: self.transport.clone() });
         match catalog.attach(node, way) {
             Ok(()) => drop(self.standbys.attached.lock().unwrap().insert(node)),
@@ -73,26 +73,26 @@ impl Keeper {
     }
 
     /// Sees to it, for as long as this node serves, that enough nodes follow.
-    pub(super) fn look_after_standbys(self: &Arc<Keeper>) {
-        let keeper = Arc::downgrade(self);
+    pub(crate) fn care_for_standbys(self: &Arc<CatalogHost>) {
+        let host = Arc::downgrade(self);
         self.keep(tokio::spawn(async move {
-            while let Some(keeper) = keeper.upgrade() {
-                let Some(catalog) = keeper.own() else { return };
-                keeper.arrange(&catalog).await;
+            while let Some(host) = host.upgrade() {
+                let Some(catalog) = host.own() else { return };
+                host.arrange(&catalog).await;
                 let attached: Vec<NodeId> =
-                    keeper.standbys.attached.lock().unwrap().iter().copied().collect();
+                    host.standbys.attached.lock().unwrap().iter().copied().collect();
                 // Whoever was promoted elsewhere made these promise to follow it.
-                keeper.look(&attached).await;
-                drop((keeper, catalog));
-                tokio::time::sleep(LOOK).await;
+                host.probe(&attached).await;
+                drop((host, catalog));
+                tokio::time::sleep(POLL_EVERY).await;
             }
         }));
     }
 
-    async fn arrange(self: &Arc<Keeper>, catalog: &Arc<Embedded>) {
-        let Some(node) = self.node.get() else { return };
-        let view = node.core.cell.view();
-        if node.core.level.get() >= GROUPS_SINCE {
+    async fn arrange(self: &Arc<CatalogHost>, catalog: &Arc<Embedded>) {
+        let Some(known) = self.members.get() else { return };
+        let view = known.view();
+        if known.level.get() >= GROUPS_SINCE {
             return self.become_group(catalog).await;
         }
         let leaving = self.standbys.leaving_now();
@@ -134,7 +134,7 @@ impl Keeper {
     /// Whether a standby is not needed. The last one that has everything is, as long as others are known that lack something:
     /// without it nothing is acknowledged before one of them is back, whether it left or died, but if it stays known, it is
     /// enough that it comes back itself.
-    pub(super) fn may_leave(&self, node: NodeId) -> Answer {
+    pub(crate) fn may_leave(&self, node: NodeId) -> Answer {
         let Some(catalog) = self.own() else { return elsewhere() };
         let others_in_sync = catalog.replication().is_some_and(|replication| {
             replication.standbys.iter().any(|standby| standby.in_sync && standby.node != node)
@@ -146,13 +146,13 @@ impl Keeper {
     }
 
     /// A node that left asks again, so it has started.
-    pub(super) fn came_back(&self, node: NodeId) {
+    pub(crate) fn came_back(&self, node: NodeId) {
         self.standbys.leaving.lock().unwrap().remove(&node);
         self.standbys.asking.lock().unwrap().insert(node);
     }
 
     /// Lets a standby go for good.
-    pub(super) async fn let_go(&self, node: NodeId, leaves: bool) -> Answer {
+    pub(crate) async fn let_go(&self, node: NodeId, leaves: bool) -> Answer {
         let Some(catalog) = self.own() else { return elsewhere() };
         if leaves {
             self.standbys.leaves(node);
@@ -195,7 +195,7 @@ impl Keeper {
         }
     }
 
-    pub(super) async fn status_of(&self, catalog: &Embedded) -> CatalogStatus {
+    pub(crate) async fn status_of(&self, catalog: &Embedded) -> CatalogStatus {
         let replication = catalog.replication();
         let standbys = replication.as_ref().map_or_else(Vec::new, |replication| {
             let one = |standby: &stoker_catalog::engine::StandbyStatus| StandbyInfo {

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use stoker_catalog::{Catalog, Snapshot};
 use stoker_store::{CatalogPage, CatalogRow, ErrorKind, Result, StoreError};
 
-use crate::core::Core;
 use crate::{clock, error};
 
 /// States held at the same time: each keeps old pages of the catalog alive.
@@ -20,7 +19,7 @@ type Held = (Arc<dyn Snapshot>, u64);
 
 /// States by their numbers.
 #[derive(Default)]
-pub(crate) struct Snapshots(Mutex<HashMap<u64, Held>>);
+pub struct Snapshots(Mutex<HashMap<u64, Held>>);
 
 impl Snapshots {
     fn get(&self, state: u64) -> Option<Arc<dyn Snapshot>> {
@@ -57,15 +56,12 @@ impl Snapshots {
     pub fn clear(&self) {
         self.0.lock().unwrap().clear();
     }
-}
 
-impl Core {
-    /// A page of a state of the catalog.
-    ///
-    /// `own` is the catalog that this node keeps: one that was promoted while it ran still asks as it did before.
-    pub async fn catalog_rows(
+    /// A page of a state of a catalog; of a new state if none is named.
+    pub async fn page(
         &self,
-        own: Option<Arc<dyn Catalog>>,
+        catalog: &dyn Catalog,
+        cluster: &str,
         state: Option<u64>,
         after: Option<&[u8]>,
     ) -> Result<CatalogPage> {
@@ -75,23 +71,22 @@ impl Core {
                     let message = "this state of the catalog is gone, the backup took too long between two pages; begin again";
                     StoreError::new(ErrorKind::NotFound, message)
                 };
-                (state, self.snapshots.get(state).ok_or_else(gone)?)
+                (state, self.get(state).ok_or_else(gone)?)
             }
             None => {
-                let snapshot: Arc<dyn Snapshot> = Arc::from(
-                    own.as_ref().unwrap_or(&self.catalog).snapshot().await.map_err(error::catalog)?,
-                );
-                (self.snapshots.put(snapshot.clone())?, snapshot)
+                let snapshot: Arc<dyn Snapshot> =
+                    Arc::from(catalog.snapshot().await.map_err(error::catalog)?);
+                (self.put(snapshot.clone())?, snapshot)
             }
         };
         let page = snapshot.page(after).await.map_err(error::catalog)?;
         if !page.more {
-            self.snapshots.end(state);
+            self.end(state);
         }
         let row = |row: stoker_catalog::Row| CatalogRow { key: row.key, value: row.value, seq: row.seq };
         Ok(CatalogPage {
             state,
-            cluster: self.cluster.clone(),
+            cluster: cluster.to_owned(),
             seq: snapshot.seq(),
             rows: page.rows.into_iter().map(row).collect(),
             more: page.more,

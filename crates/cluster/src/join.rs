@@ -13,10 +13,10 @@ use stoker_fabric::transport::{self, Authority, Ends, JoinError, Token};
 use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
-use super::broken;
-use super::keys::ClusterKeys;
-use crate::cell::name_taken;
+use crate::broken;
+use crate::keys::ClusterKeys;
 use crate::clock;
+use crate::dial::name_taken;
 use crate::identity::Identity;
 
 /// Longest wait for an answer of the node that one joins.
@@ -49,7 +49,7 @@ pub struct JoinedAs {
 
 /// What a node says of itself when it wants to join. Releases before this said nothing.
 #[derive(Serialize, Deserialize)]
-pub(super) enum JoinPayload {
+pub(crate) enum JoinPayload {
     Named { name: String },
 }
 

@@ -9,8 +9,8 @@ use stoker_fabric::transport::Authority;
 use stoker_format::ClusterId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
-use super::broken;
-use super::keys::ClusterKeys;
+use crate::broken;
+use crate::keys::ClusterKeys;
 use crate::clock;
 use crate::identity::Identity;
 
