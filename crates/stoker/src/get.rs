@@ -85,8 +85,8 @@ pub async fn get(
     let begun = clock::now();
     let size = if transfer::is_shown() { client.stat(&source.volume, &key).await?.size } else { 0 };
     let progress = Progress::over_bytes(size, options.json);
-    let wish = download::Wish { preserve: options.preserve, no_clobber: options.no_clobber };
-    let info = download::file(client, &source.volume, &key, &path, wish, &progress).await?;
+    let how = download::DownloadOptions { preserve: options.preserve, no_clobber: options.no_clobber };
+    let info = download::file(client, &source.volume, &key, &path, how, &progress).await?;
     drop(progress);
     if options.json {
         out::json(&got(&source.volume, &info, &path))?;
@@ -119,7 +119,7 @@ async fn get_tree(
     let shown = transfer::is_shown() && !options.json;
     let total = if shown { listing::bytes(client, &source.volume, &prefix).await? } else { 0 };
     let progress = Arc::new(Progress::over_bytes(total, options.json));
-    let wish = download::Wish { preserve: options.preserve, no_clobber: options.no_clobber };
+    let how = download::DownloadOptions { preserve: options.preserve, no_clobber: options.no_clobber };
     let context = Arc::new((client.clone(), source.volume.clone(), dest.to_owned(), progress.clone()));
     let (skip, json) = (prefix.len(), options.json);
     let work = |listed: Box<FileInfo>| {
@@ -134,7 +134,7 @@ async fn get_tree(
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
             }
-            let info = download::file(client, volume, &listed.key, &path, wish, progress).await?;
+            let info = download::file(client, volume, &listed.key, &path, how, progress).await?;
             if json {
                 out::json(&got(volume, &info, &path))?;
             }

@@ -4,26 +4,21 @@
 //!
 //! It must not hold logic that another program would want.
 
-mod address;
 mod audit;
 mod catalog;
 mod cluster;
 mod config;
 mod conflict;
-mod connect;
 mod cp;
 mod csi;
 mod data_key;
-mod demo;
 mod doctor;
 mod drain;
 mod drive;
 mod explain;
-mod gate;
 mod generate;
 mod get;
 mod help;
-mod home;
 mod join;
 mod join_token;
 mod key;
@@ -31,7 +26,6 @@ mod ls;
 mod mount;
 mod mv;
 mod node;
-mod outages;
 mod pack;
 mod plan;
 mod put;
@@ -43,22 +37,18 @@ mod rm;
 mod seal;
 mod serve;
 mod set;
-mod show;
 mod slo;
 mod stage;
 mod stat;
 mod status;
 mod support_bundle;
 mod tenant;
-mod top;
-mod transfer;
 mod umount;
 mod up;
 mod upgrade;
 mod user;
 mod volume;
 mod wait;
-mod waiting;
 mod witness;
 
 use std::process::ExitCode;
@@ -68,6 +58,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
 use stoker_agent as daemon;
 use stoker_agent::log;
+use stoker_command::{address, connect, home, outages, show, waiting};
+use stoker_transfer as transfer;
 #[allow(unused_imports, reason = "modules find them here")]
 use stoker_terminal::{
     clock, failure, journal, out, paint, progress, rng, shell, size, small_file, span, sys,
@@ -96,7 +88,7 @@ enum Verb {
     #[command(subcommand)]
     JoinToken(join_token::Verb),
     /// Show in half a minute what Stoker promises: three nodes, a checkpoint, and two of them killed.
-    Demo(demo::Args),
+    Demo(stoker_demo::Args),
     /// Start a node by its configuration file.
     Serve(serve::Args),
     /// Show what a node is started with and where each setting comes from; make the file for `serve`.
@@ -158,7 +150,7 @@ enum Verb {
     /// Show how a node is and what is at risk.
     Status(status::Args),
     /// Show how a node and its cluster are, live.
-    Top(top::Args),
+    Top(stoker_top::Args),
     /// Show where a file is, what happens to it next, and why the last read of it was slow.
     Explain(explain::Args),
     /// List and end conflicts with other writers of a lake.
@@ -193,7 +185,7 @@ enum Verb {
     /// Look at this machine and say what would hurt a node on it, why, and how to fix it.
     Doctor(doctor::Args),
     /// Test a node before it takes traffic: drives, ring, commits, catalog, the ways between nodes, lake.
-    Gate(gate::Args),
+    Gate(stoker_gate::Args),
     /// Predict what a job or a cluster will do, design storage, and compare predictions with what happened.
     #[command(subcommand)]
     Plan(plan::Verb),
@@ -222,7 +214,7 @@ fn main() -> ExitCode {
         Verb::Join(args) => join::run(&args),
         Verb::Witness(args) => witness::run(&args),
         Verb::JoinToken(verb) => join_token::run(&verb),
-        Verb::Demo(args) => demo::run(&args),
+        Verb::Demo(args) => stoker_demo::run(&args),
         Verb::Serve(args) => serve::run(&args),
         Verb::Config(verb) => config::run(&verb),
         Verb::Put(args) => put::run(&args),
@@ -248,7 +240,7 @@ fn main() -> ExitCode {
         Verb::Pack(args) => pack::run(&args),
         Verb::Seal(args) => seal::run(&args),
         Verb::Status(args) => status::run(&args),
-        Verb::Top(args) => top::run(&args),
+        Verb::Top(args) => stoker_top::run(&args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Conflict(verb) => conflict::run(&verb),
         Verb::Drain(args) => drain::run(&args),
@@ -262,7 +254,7 @@ fn main() -> ExitCode {
         Verb::Rebuild(verb) => rebuild::run(&verb),
         Verb::Slo(args) => slo::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
-        Verb::Gate(args) => gate::run(&args),
+        Verb::Gate(args) => stoker_gate::run(&args),
         Verb::Plan(verb) => plan::run(&verb),
         Verb::SupportBundle(args) => support_bundle::run(&args),
         Verb::Generate(args) => generate::run(&args),

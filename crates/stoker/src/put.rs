@@ -77,24 +77,24 @@ pub async fn put(
         meta: options.meta.clone(),
         ..Attributes::default()
     };
-    let wish = upload::Wish { attributes, preserve: options.preserve, no_clobber: options.no_clobber };
+    let how = upload::UploadOptions { attributes, preserve: options.preserve, no_clobber: options.no_clobber };
     if source == Path::new("-") {
         if dest.is_folder() {
             let cause = format!("stdin has no name to put below {dest}");
             return Err(Failure::new(cause).hint("name the file: VOLUME/KEY"));
         }
         let progress = Progress::over_bytes(0, true);
-        let receipt = upload::stdin(client, &dest.volume, &dest.key()?, &wish, &progress).await?;
+        let receipt = upload::stdin(client, &dest.volume, &dest.key()?, &how, &progress).await?;
         return tell(&receipt, options.json).map(|()| ExitCode::SUCCESS);
     }
     let meta = source.metadata().map_err(|error| Failure::io(source.display(), &error))?;
     if meta.is_dir() {
-        return put_tree(client, source, dest, options, wish).await;
+        return put_tree(client, source, dest, options, how).await;
     }
     let dest = with_name(dest, source)?;
     let progress = Progress::over_bytes(meta.len(), options.json);
     let begun = clock::now();
-    let receipt = upload::file(client, source, &dest.volume, &dest.key()?, &wish, &progress).await?;
+    let receipt = upload::file(client, source, &dest.volume, &dest.key()?, &how, &progress).await?;
     drop(progress);
     tell(&receipt, options.json)?;
     if transfer::is_shown() && !options.json {
@@ -123,18 +123,18 @@ async fn put_tree(
     source: &Path,
     dest: &Address,
     options: &Options,
-    wish: upload::Wish,
+    how: upload::UploadOptions,
 ) -> Result<ExitCode, Failure> {
     let total = if transfer::is_shown() && !options.json { walk::bytes(source) } else { 0 };
     let progress = Arc::new(Progress::over_bytes(total, options.json));
-    let context = Arc::new((client.clone(), dest.volume.clone(), wish, progress.clone()));
+    let context = Arc::new((client.clone(), dest.volume.clone(), how, progress.clone()));
     let (prefix, json) = (dest.folder(), options.json);
     let work = |found: walk::Found| {
         let (context, prefix) = (context.clone(), prefix.clone());
         async move {
-            let (client, volume, wish, progress) = &*context;
+            let (client, volume, how, progress) = &*context;
             let key = Key::new([prefix.as_bytes(), &found.relative].concat())?;
-            let receipt = upload::file(client, &found.path, volume, &key, wish, progress).await?;
+            let receipt = upload::file(client, &found.path, volume, &key, how, progress).await?;
             if json {
                 out::json(&show::receipt_json(&receipt))?;
             }

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::daemon::place::Place;
 use crate::daemon::{self, CREDENTIALS, KafkaPlan, Plan, Promotion, Ready, Traces, drives};
 use crate::failure::Failure;
-use crate::gate::part::PartsOfNode;
+use stoker_gate::part::PartsOfNode;
 use crate::{log, out, show, size};
 
 /// Arguments of `serve`.

@@ -13,7 +13,7 @@ use stoker_node::{JoinAs, Labels};
 use crate::daemon::place::Place;
 use crate::daemon::{self, Listen, NfsPlan, PeersPlan, Plan, Ready, S3Plan, Traces, TracesPlan};
 use crate::failure::Failure;
-use crate::gate::part::PartsOfNode;
+use stoker_gate::part::PartsOfNode;
 use crate::up::settings::{self, Effective, Setting, Values, labels_text, parse_labels};
 use crate::{join, log, out, shell, size, span, sys, up};
 

@@ -235,6 +235,38 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-terminal",
         ],
     ),
+    // What commands share: a node is somebody whom they speak to.
+    ("stoker-command", &["stoker-format", "stoker-host", "stoker-store", "stoker-client", "stoker-terminal"]),
+    ("stoker-transfer", &["stoker-store", "stoker-client", "stoker-terminal", "stoker-command"]),
+    ("stoker-top", &["stoker-format", "stoker-store", "stoker-client", "stoker-terminal", "stoker-command"]),
+    // Starts nodes as processes, by the settings that a person would give.
+    (
+        "stoker-demo",
+        &[
+            "stoker-store",
+            "stoker-client",
+            "stoker-terminal",
+            "stoker-probe",
+            "stoker-agent",
+            "stoker-command",
+        ],
+    ),
+    // Measures a node from outside and its drives and lake directly; the break-fix loop asks it through a trait.
+    (
+        "stoker-gate",
+        &[
+            "stoker-ring",
+            "stoker-lake",
+            "stoker-store",
+            "stoker-node",
+            "stoker-client",
+            "stoker-terminal",
+            "stoker-probe",
+            "stoker-reflex-driver",
+            "stoker-agent",
+            "stoker-command",
+        ],
+    ),
     (
         "stoker-sim",
         &[
@@ -280,6 +312,11 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-probe",
             "stoker-bench",
             "stoker-agent",
+            "stoker-command",
+            "stoker-transfer",
+            "stoker-top",
+            "stoker-demo",
+            "stoker-gate",
             "stoker-telemetry",
             "stoker-reflex-driver",
             "stoker-testing",

@@ -80,17 +80,17 @@ async fn put(client: &Client, args: &Args) -> Result<ExitCode, Failure> {
     let set = client.set_begin(&volume, request).await?.set;
     let mut open = Open { client: client.clone(), volume: volume.clone(), set: Some(set) };
     let progress = Arc::new(Progress::over_bytes(total, args.json));
-    let wish = upload::Wish { preserve: args.preserve, ..upload::Wish::default() };
-    let context = Arc::new((client.clone(), volume.clone(), wish, progress.clone()));
+    let how = upload::UploadOptions { preserve: args.preserve, ..upload::UploadOptions::default() };
+    let context = Arc::new((client.clone(), volume.clone(), how, progress.clone()));
     let prefix = args.dest.path.clone();
     let work = |shard: Shard| {
         let (context, prefix) = (context.clone(), prefix.clone());
         async move {
-            let (client, volume, wish, progress) = &*context;
+            let (client, volume, how, progress) = &*context;
             let key = Key::new([prefix.as_bytes(), &shard.found.relative].concat())?;
             let place = ShardAt { set, number: shard.number, writer: sys::host_name() };
             let path = &shard.found.path;
-            Ok(upload::shard(client, path, volume, &key, place, wish, progress).await?.size)
+            Ok(upload::shard(client, path, volume, &key, place, how, progress).await?.size)
         }
     };
     let tally = transfer::run(items(found), args.jobs, &progress, work).await?;

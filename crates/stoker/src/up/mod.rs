@@ -23,7 +23,7 @@ use crate::daemon::{
     TlsPlan, Traces, TracesPlan, drives, limits,
 };
 use crate::failure::Failure;
-use crate::gate::part::PartsOfNode;
+use stoker_gate::part::PartsOfNode;
 use crate::{log, out, size, span, sys};
 use settings::{Effective, Mode, Setting, Values, labels_text, parse_labels};
 pub use stoker_agent::settings;

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::daemon::place::{hand_over_as_root, read_small};
 use crate::daemon::{LakePlan, drives};
 use crate::failure::Failure;
-use crate::up::settings::{self, Setting};
+use crate::settings::{self, Setting};
 
 /// Held while a gate looks at a node.
 const LOCK: &str = "gate.lock";

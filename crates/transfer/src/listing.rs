@@ -4,7 +4,7 @@ use stoker_client::Client;
 use stoker_store::{FileInfo, ListEntry, ListRequest, Store};
 use tokio::sync::mpsc;
 
-use super::{Item, Named, Trouble, source};
+use super::{Item, Named, FileError, source};
 use crate::failure::Failure;
 use crate::show;
 
@@ -44,7 +44,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// The files below a prefix, in byte order. A listing that breaks off is a trouble of its own.
+/// The files below a prefix, in byte order. A listing that breaks off is an error of its own.
 pub fn files(client: &Client, volume: &str, prefix: String) -> mpsc::Receiver<Item<Box<FileInfo>>> {
     let (client, volume) = (client.clone(), volume.to_owned());
     source(move |items| async move {
@@ -55,7 +55,7 @@ pub fn files(client: &Client, volume: &str, prefix: String) -> mpsc::Receiver<It
                 Ok(None) => return,
                 Err(failure) => {
                     let _ = items
-                        .send(Err(Trouble::new(format!("listing of {volume}/{prefix}"), &failure)))
+                        .send(Err(FileError::new(format!("listing of {volume}/{prefix}"), &failure)))
                         .await;
                     return;
                 }

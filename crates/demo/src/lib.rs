@@ -1,4 +1,7 @@
-//! `stoker demo`: the promises of Stoker, shown on this machine in half a minute.
+//! `stoker demo`: the promises of Stoker, shown on this machine in half a minute: nodes are processes of the same program, and two of them
+//! are killed.
+//!
+//! It must not touch a node that it did not start.
 
 mod board;
 mod cell;
@@ -12,9 +15,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::board::Picture;
-use crate::failure::Failure;
-use crate::{out, size, span};
+use stoker_agent as daemon;
+use stoker_agent::settings;
+use stoker_command::show;
 use stoker_probe::scratch::Scratch;
+use stoker_terminal::failure::Failure;
+use stoker_terminal::{clock, failure, out, paint, rng, shell, size, span, sys};
 
 /// Arguments of `demo`.
 #[derive(clap::Args)]

@@ -1,5 +1,10 @@
 //! `stoker gate`: whether a node is as fast as it was when it was known to be good. To be run before it takes traffic, and
 //! once for every release; safe while it works.
+//!
+//! A step measures one thing and compares it with a baseline of the same release; whatever it leaves is taken away, however it ends. The break-fix
+//! loop asks the same of one part ([`part::PartsOfNode`]).
+//!
+//! It must not change what a node holds, and must not be linked by what serves.
 
 pub mod baseline;
 mod door;
@@ -20,10 +25,13 @@ use self::door::Door;
 use self::leftovers::Leftovers;
 use self::site::Site;
 use self::step::{Outcome, STEPS, Verdict};
-use crate::connect::Target;
-use crate::failure::Failure;
-use crate::home::Home;
-use crate::{clock, out};
+use stoker_agent as daemon;
+use stoker_agent::{config, settings};
+use stoker_command::connect::Target;
+use stoker_command::home::Home;
+use stoker_command::{connect, home, show};
+use stoker_terminal::failure::Failure;
+use stoker_terminal::{clock, failure, out, progress, rng, size, sys};
 
 const EXIT_CODES: &str =
     "Exit codes: 0 every step passed or was skipped; 1 a step failed; 2 the gate could not run.";

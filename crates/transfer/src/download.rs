@@ -21,7 +21,7 @@ const PIECES_AHEAD: usize = 4;
 
 /// How a file is made here.
 #[derive(Clone, Copy, Default)]
-pub struct Wish {
+pub struct DownloadOptions {
     /// Sets mode and modification time to those of the file in Stoker, where it has some.
     pub preserve: bool,
     /// Refuses to replace a file.
@@ -34,10 +34,10 @@ pub async fn file(
     volume: &str,
     key: &Key,
     path: &Path,
-    wish: Wish,
+    how: DownloadOptions,
     progress: &Progress,
 ) -> Result<FileInfo, Failure> {
-    if wish.no_clobber && path.symlink_metadata().is_ok() {
+    if how.no_clobber && path.symlink_metadata().is_ok() {
         return Err(
             Failure::new(format!("{} exists", path.display())).hint("leave --no-clobber away to replace it")
         );
@@ -53,7 +53,7 @@ pub async fn file(
     };
     part = copy(&*open, part, sink, progress).await.map_err(|failure| failure.at(&cannot))?;
     let info = open.info().clone();
-    part.finish(wish.preserve.then_some(&info.attributes)).map_err(|error| cannot(&error))?;
+    part.finish(how.preserve.then_some(&info.attributes)).map_err(|error| cannot(&error))?;
     Ok(info)
 }
 

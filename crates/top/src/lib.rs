@@ -1,4 +1,6 @@
 //! `stoker top`: how a node and its cluster are, again and again.
+//!
+//! It must not change anything, nor know more of a node than its door says.
 
 mod cluster;
 mod sample;
@@ -17,10 +19,11 @@ use tokio::time::Instant;
 use self::sample::Sample;
 use self::screen::Screen;
 use self::view::View;
-use crate::connect::{self, Target};
-use crate::failure::Failure;
-use crate::sys::terminal;
-use crate::{out, span};
+use stoker_command::connect::{self, Target};
+use stoker_command::{outages, show};
+use stoker_terminal::failure::Failure;
+use stoker_terminal::sys::terminal;
+use stoker_terminal::{clock, failure, out, paint, size, span, sys};
 
 /// Columns and rows of a screen that does not tell.
 const SCREEN: (usize, usize) = (80, 24);

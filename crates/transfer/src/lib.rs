@@ -2,6 +2,8 @@
 //!
 //! A source (a walk here, a listing there) hands over items one by one; a bounded number of tasks works on them. One
 //! that fails is remembered and the others go on.
+//!
+//! It must not know a command: what is copied where is said by who asks.
 
 pub mod download;
 pub mod listing;
@@ -17,9 +19,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::failure::Failure;
-use crate::progress::Progress;
-use crate::{clock, out, show, size};
+use stoker_command::show;
+use stoker_terminal::failure::Failure;
+use stoker_terminal::progress::Progress;
+use stoker_terminal::{clock, failure, out, progress, size};
 
 /// Files at once if nobody says otherwise.
 pub const JOBS_DEFAULT: usize = 8;
@@ -44,20 +47,20 @@ pub fn is_shown() -> bool {
 }
 
 /// What a source hands over: something to do, or why it could not be found.
-pub type Item<T> = Result<T, Trouble>;
+pub type Item<T> = Result<T, FileError>;
 
 /// A file that could not be copied.
 #[derive(Clone, Debug)]
-pub struct Trouble {
+pub struct FileError {
     pub name: String,
     pub why: String,
 }
 
-impl Trouble {
+impl FileError {
     /// Of a failure.
-    pub fn new(name: impl Into<String>, failure: &Failure) -> Trouble {
+    pub fn new(name: impl Into<String>, failure: &Failure) -> FileError {
         let why = failure.cause().to_owned();
-        Trouble { name: name.into(), why }
+        FileError { name: name.into(), why }
     }
 }
 
@@ -77,18 +80,18 @@ pub struct Tally {
     pub files: u64,
     pub bytes: u64,
     pub failed: u64,
-    pub troubles: Vec<Trouble>,
+    pub errors: Vec<FileError>,
 }
 
 impl Tally {
     fn new() -> Tally {
-        Tally { begun: clock::now(), files: 0, bytes: 0, failed: 0, troubles: Vec::new() }
+        Tally { begun: clock::now(), files: 0, bytes: 0, failed: 0, errors: Vec::new() }
     }
 
-    fn fail(&mut self, trouble: Trouble) {
+    fn fail(&mut self, error: FileError) {
         self.failed += 1;
-        if self.troubles.len() < FAILURES_KEPT {
-            self.troubles.push(trouble);
+        if self.errors.len() < FAILURES_KEPT {
+            self.errors.push(error);
         }
     }
 
@@ -105,8 +108,8 @@ impl Tally {
             return ExitCode::SUCCESS;
         }
         out::say(format!("stoker: {} failed:", out::count(self.failed)));
-        for trouble in self.troubles.iter().take(FAILURES_TOLD) {
-            out::say(format!("  {}: {}", trouble.name, trouble.why));
+        for error in self.errors.iter().take(FAILURES_TOLD) {
+            out::say(format!("  {}: {}", error.name, error.why));
         }
         if self.failed > FAILURES_TOLD as u64 {
             out::say(format!("  … and {} more", out::count(self.failed - FAILURES_TOLD as u64)));
@@ -138,7 +141,7 @@ where
                     let task = work(item);
                     tasks.spawn(async move { (name, task.await) });
                 }
-                Some(Err(trouble)) => tally.fail(trouble),
+                Some(Err(error)) => tally.fail(error),
                 None => open = false,
             },
             Some(done) = tasks.join_next() => match done {
@@ -147,7 +150,7 @@ where
                     tally.bytes += bytes;
                 }
                 Ok((_, Err(Failure::PipeClosed))) => return Err(Failure::PipeClosed),
-                Ok((name, Err(failure))) => tally.fail(Trouble::new(name, &failure)),
+                Ok((name, Err(failure))) => tally.fail(FileError::new(name, &failure)),
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             },
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use stoker_client::{Client, Endpoint};
 
 use crate::failure::Failure;
-use crate::up::settings::Setting;
+use crate::settings::Setting;
 use crate::{clock, sys};
 
 /// How long a node may take to be there.

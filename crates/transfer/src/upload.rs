@@ -15,7 +15,7 @@ use crate::progress::Progress;
 
 /// What every file of a run gets.
 #[derive(Clone, Default)]
-pub struct Wish {
+pub struct UploadOptions {
     pub attributes: Attributes,
     /// Keeps mode and modification time.
     pub preserve: bool,
@@ -63,10 +63,10 @@ pub async fn file(
     path: &Path,
     volume: &str,
     key: &Key,
-    wish: &Wish,
+    how: &UploadOptions,
     progress: &Progress,
 ) -> Result<Receipt, Failure> {
-    let (source, request) = open(path, wish)?;
+    let (source, request) = open(path, how)?;
     let size = request.size;
     let writer = client.create(volume, key, request).await?;
     write(writer, source, size, progress).await
@@ -79,22 +79,22 @@ pub async fn shard(
     volume: &str,
     key: &Key,
     place: ShardAt,
-    wish: &Wish,
+    how: &UploadOptions,
     progress: &Progress,
 ) -> Result<Receipt, Failure> {
-    let (source, WriteRequest { attributes, size, .. }) = open(path, wish)?;
+    let (source, WriteRequest { attributes, size, .. }) = open(path, how)?;
     let request = ShardRequest { number: place.number, writer: place.writer, attributes, size };
     let writer = client.set_shard(volume, key, place.set, request).await?;
     write(writer, source, size, progress).await
 }
 
-fn open(path: &Path, wish: &Wish) -> Result<(Source, WriteRequest), Failure> {
+fn open(path: &Path, how: &UploadOptions) -> Result<(Source, WriteRequest), Failure> {
     let cannot = |error: &io::Error| Failure::io(path.display(), error);
     let file = File::open(path).map_err(|error| cannot(&error))?;
     let meta = file.metadata().map_err(|error| cannot(&error))?;
     // Files of the kernel say 0 and hold something; their length shows at the end.
     let size = Some(meta.len()).filter(|&size| meta.is_file() && size > 0);
-    let request = request(wish, size, Some(&meta));
+    let request = request(how, size, Some(&meta));
     Ok((Source { name: path.display().to_string(), input: Input::File(file) }, request))
 }
 
@@ -103,21 +103,21 @@ pub async fn stdin(
     client: &Client,
     volume: &str,
     key: &Key,
-    wish: &Wish,
+    how: &UploadOptions,
     progress: &Progress,
 ) -> Result<Receipt, Failure> {
     let source = Source { name: "stdin".to_owned(), input: Input::Stdin(io::stdin()) };
-    let writer = client.create(volume, key, request(wish, None, None)).await?;
+    let writer = client.create(volume, key, request(how, None, None)).await?;
     write(writer, source, None, progress).await
 }
 
-fn request(wish: &Wish, size: Option<u64>, meta: Option<&Metadata>) -> WriteRequest {
-    let mut attributes = wish.attributes.clone();
-    if let Some(meta) = meta.filter(|_| wish.preserve) {
+fn request(how: &UploadOptions, size: Option<u64>, meta: Option<&Metadata>) -> WriteRequest {
+    let mut attributes = how.attributes.clone();
+    if let Some(meta) = meta.filter(|_| how.preserve) {
         attributes.mode = Some(meta.mode());
         attributes.mtime_ns = meta.mtime().checked_mul(1_000_000_000).map(|ns| ns + meta.mtime_nsec());
     }
-    let condition = if wish.no_clobber { Condition::absent() } else { Condition::default() };
+    let condition = if how.no_clobber { Condition::absent() } else { Condition::default() };
     WriteRequest { attributes, condition, size, append: false }
 }
 

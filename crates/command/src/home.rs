@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use stoker_host::identity::Identity;
+
 use crate::connect::USUAL_DIRS;
 
 /// A directory, or a configuration that names one. `STOKER_DIR` is for those who say nothing: it must not get in the way of
@@ -31,7 +33,7 @@ fn directory(said: Option<&Path>, variable: Option<OsString>) -> PathBuf {
         return dir;
     }
     let [here, service] = USUAL_DIRS.map(Path::new);
-    if !here.exists() && stoker_node::is_node(service) { service.to_owned() } else { here.to_owned() }
+    if !here.exists() && Identity::exists(service) { service.to_owned() } else { here.to_owned() }
 }
 
 #[cfg(test)]

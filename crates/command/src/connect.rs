@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use stoker_client::{Client, ClientOptions, Endpoint};
+use stoker_host::identity::Identity;
 use stoker_store::{ErrorKind, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::daemon::place::read_small;
 use crate::failure::Failure;
+use crate::small_file::read_small;
 
 /// Where nodes are if nobody says otherwise: those of `stoker up`, and those of the service.
 pub const USUAL_DIRS: [&str; 2] = ["stoker-data", "/var/lib/stoker"];
@@ -215,7 +216,7 @@ fn of_client_file(path: &Path) -> Result<Option<Candidate>, Failure> {
 pub fn node_directory(dir: &Path) -> PathBuf {
     let is_default = dir == Path::new(USUAL_DIRS[0]) && !dir.exists();
     let service = Path::new(USUAL_DIRS[1]);
-    if is_default && stoker_node::is_node(service) { service.to_owned() } else { dir.to_owned() }
+    if is_default && Identity::exists(service) { service.to_owned() } else { dir.to_owned() }
 }
 
 /// Why a place that was named does not answer, and what to do.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::mpsc;
 
-use super::{Item, Named, Trouble, source};
+use super::{Item, Named, FileError, source};
 use crate::failure::Failure;
 use crate::show;
 
@@ -62,12 +62,12 @@ fn visit(folder: &Path, give: &mut impl FnMut(Item<Found>) -> bool) -> Result<()
         };
         let relative = [&prefix[..], name.as_bytes()].concat();
         let path = folder.join(OsString::from_vec(relative.clone()));
-        let trouble = |why: String| Err(Trouble { name: path.display().to_string(), why });
+        let failed = |why: String| Err(FileError { name: path.display().to_string(), why });
         let link = fs::symlink_metadata(&path);
         let item = match link.and_then(|link| Ok((link.is_symlink(), fs::metadata(&path)?))) {
             Ok((false, meta)) if meta.is_dir() => {
                 if stack.len() >= DEPTH_MAX {
-                    trouble(format!("more than {DEPTH_MAX} folders deep"))
+                    failed(format!("more than {DEPTH_MAX} folders deep"))
                 } else {
                     let below = [&relative[..], b"/"].concat();
                     let next = entries(&path, &below, give)?;
@@ -76,11 +76,11 @@ fn visit(folder: &Path, give: &mut impl FnMut(Item<Found>) -> bool) -> Result<()
                 }
             }
             Ok((true, meta)) if meta.is_dir() => {
-                trouble("a link to a folder; copy that folder by itself".into())
+                failed("a link to a folder; copy that folder by itself".into())
             }
             Ok((_, meta)) if meta.is_file() => Ok(Found { relative, size: meta.len(), path }),
-            Ok(_) => trouble("neither a file nor a folder".into()),
-            Err(error) => trouble(error.to_string()),
+            Ok(_) => failed("neither a file nor a folder".into()),
+            Err(error) => failed(error.to_string()),
         };
         if !give(item) {
             return Err(Enough);
@@ -100,7 +100,7 @@ fn entries(
         Ok(names) => names,
         Err(error) => {
             let failure = Failure::io(folder.display(), &error);
-            let told = give(Err(Trouble::new(folder.display().to_string(), &failure)));
+            let told = give(Err(FileError::new(folder.display().to_string(), &failure)));
             return if told { Ok(Vec::new()) } else { Err(Enough) };
         }
     };
@@ -126,17 +126,17 @@ mod tests {
         symlink("a", at("link")).unwrap();
         symlink("nowhere", at("lost")).unwrap();
         symlink("self", at("self")).unwrap();
-        let (mut found, mut troubles) = (Vec::new(), Vec::new());
+        let (mut found, mut errors) = (Vec::new(), Vec::new());
         let _ = visit(folder.path(), &mut |item| {
             match item {
                 Ok(file) => found.push((String::from_utf8(file.relative).unwrap(), file.size)),
-                Err(trouble) => troubles.push(Path::new(&trouble.name).file_name().unwrap().to_owned()),
+                Err(error) => errors.push(Path::new(&error.name).file_name().unwrap().to_owned()),
             }
             true
         });
         let expect = [("a", 1), ("b/deep/x", 5), ("link", 1)];
         assert_eq!(found, expect.map(|(name, size)| (name.to_owned(), size)));
-        assert_eq!(troubles, ["up", "lost", "self"]);
+        assert_eq!(errors, ["up", "lost", "self"]);
         assert_eq!(bytes(folder.path()), 7);
     }
 }
