@@ -8,7 +8,7 @@ use stoker_store::{Explanation, HolderInfo, Store};
 use crate::address::Address;
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{out, plan, show, size};
+use crate::{out, show, size};
 
 /// Arguments of `explain`.
 #[derive(clap::Args)]
@@ -30,13 +30,13 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Verb {
     /// Say why a run waited for data, and what would help: from what the loader and the node measured.
-    Slow(plan::SlowArgs),
+    Slow(stoker_plan::SlowArgs),
 }
 
 /// Asks.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let address = match (&args.verb, &args.address) {
-        (Some(Verb::Slow(slow)), _) => return plan::slow(slow),
+        (Some(Verb::Slow(slow)), _) => return stoker_plan::slow(slow),
         (None, Some(address)) => address,
         (None, None) => return Err(Failure::new("no file is named").hint("name one as VOLUME/KEY")),
     };

@@ -12,7 +12,6 @@ mod conflict;
 mod cp;
 mod csi;
 mod data_key;
-mod doctor;
 mod drain;
 mod drive;
 mod explain;
@@ -27,11 +26,9 @@ mod mount;
 mod mv;
 mod node;
 mod pack;
-mod plan;
 mod put;
 mod quota;
 mod rebuild;
-mod ring;
 mod risk;
 mod rm;
 mod seal;
@@ -41,7 +38,6 @@ mod slo;
 mod stage;
 mod stat;
 mod status;
-mod support_bundle;
 mod tenant;
 mod umount;
 mod up;
@@ -183,17 +179,17 @@ enum Verb {
     /// Show how the objectives do, which parts are in trouble and what is done about them.
     Slo(slo::Args),
     /// Look at this machine and say what would hurt a node on it, why, and how to fix it.
-    Doctor(doctor::Args),
+    Doctor(stoker_support::doctor::Args),
     /// Test a node before it takes traffic: drives, ring, commits, catalog, the ways between nodes, lake.
     Gate(stoker_gate::Args),
     /// Predict what a job or a cluster will do, design storage, and compare predictions with what happened.
     #[command(subcommand)]
-    Plan(plan::Verb),
+    Plan(stoker_plan::Verb),
     /// Gather what somebody who helps needs to know, without secrets.
-    SupportBundle(support_bundle::Args),
+    SupportBundle(stoker_support::bundle::Args),
     /// Make and look at the ring on one drive.
     #[command(subcommand)]
-    Ring(ring::Verb),
+    Ring(stoker_ring_tools::Verb),
     /// Write man pages and completions of shells into a folder, for packages.
     #[command(hide = true)]
     Generate(generate::Args),
@@ -253,12 +249,12 @@ fn main() -> ExitCode {
         Verb::Risk(args) => risk::run(&args),
         Verb::Rebuild(verb) => rebuild::run(&verb),
         Verb::Slo(args) => slo::run(&args),
-        Verb::Doctor(args) => doctor::run(&args),
+        Verb::Doctor(args) => stoker_support::doctor::run(&args),
         Verb::Gate(args) => stoker_gate::run(&args),
-        Verb::Plan(verb) => plan::run(&verb),
-        Verb::SupportBundle(args) => support_bundle::run(&args),
+        Verb::Plan(verb) => stoker_plan::run(&verb),
+        Verb::SupportBundle(args) => stoker_support::bundle::run(&args),
         Verb::Generate(args) => generate::run(&args),
-        Verb::Ring(verb) => ring::run(&verb),
+        Verb::Ring(verb) => stoker_ring_tools::run(&verb),
         Verb::Bench(verb) => stoker_bench::run(&verb),
     };
     done.unwrap_or_else(|failure: Failure| failure.report())

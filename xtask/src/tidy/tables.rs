@@ -239,6 +239,25 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-command", &["stoker-format", "stoker-host", "stoker-store", "stoker-client", "stoker-terminal"]),
     ("stoker-transfer", &["stoker-store", "stoker-client", "stoker-terminal", "stoker-command"]),
     ("stoker-top", &["stoker-format", "stoker-store", "stoker-client", "stoker-terminal", "stoker-command"]),
+    ("stoker-ring-tools", &["stoker-format", "stoker-ring", "stoker-terminal", "stoker-probe"]),
+    ("stoker-plan", &["stoker-store", "stoker-planner", "stoker-client", "stoker-terminal", "stoker-command"]),
+    // Tries what a node would do on this machine, by its settings.
+    (
+        "stoker-support",
+        &[
+            "stoker-format",
+            "stoker-tls",
+            "stoker-ring",
+            "stoker-store",
+            "stoker-node",
+            "stoker-client",
+            "stoker-doctor",
+            "stoker-terminal",
+            "stoker-reflex-driver",
+            "stoker-agent",
+            "stoker-command",
+        ],
+    ),
     // Starts nodes as processes, by the settings that a person would give.
     (
         "stoker-demo",
@@ -315,6 +334,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-command",
             "stoker-transfer",
             "stoker-top",
+            "stoker-ring-tools",
+            "stoker-plan",
+            "stoker-support",
             "stoker-demo",
             "stoker-gate",
             "stoker-telemetry",

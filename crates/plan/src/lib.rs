@@ -1,6 +1,8 @@
 //! `stoker plan`: what to buy, what to expect, and whether it came true.
 //!
 //! The models are in the crate `planner`; here are the words of the command line, the node that is asked for what it measured, and files.
+//!
+//! It must not hold a model, nor be linked by what serves.
 
 mod given;
 mod keep;
@@ -15,9 +17,10 @@ use std::process::ExitCode;
 
 use stoker_planner::{Calibration, Constants, Inputs, Misfit, Model, Plan, report};
 
-use crate::connect::{self, Target};
-use crate::failure::Failure;
-use crate::{clock, out};
+use stoker_command::connect::{self, Target};
+use stoker_command::show;
+use stoker_terminal::failure::Failure;
+use stoker_terminal::{clock, failure, out, paint};
 use given::{Design, Given, Gravity, Io, Kv, Sim, Slo, Which};
 pub use slow::Args as SlowArgs;
 pub use slow::run as slow;
@@ -170,7 +173,7 @@ fn tell<W: Which>(args: &PlanArgs<W>, inputs: Inputs, found: Calibration) -> Res
         out::say(format!("wrote {}", path.display()));
     }
     if args.output.json {
-        out::json(&crate::show::plain(&plan))?;
+        out::json(&show::plain(&plan))?;
     } else {
         tell::plan(&plan, args.output.verbose)?;
     }

@@ -21,7 +21,7 @@ use self::redact::Redactor;
 use crate::connect::{self, Target};
 use crate::daemon::place::read_small;
 use crate::failure::Failure;
-use crate::{clock, doctor, out, size, slo};
+use crate::{clock, doctor, out, size};
 
 /// Small files of a node's directory that say how it is set up.
 const FILES: [&str; 6] = ["node.json", "up.json", "ports.json", "seq", "cluster.peers", "gate.json"];
@@ -161,9 +161,10 @@ async fn ask(client: &Client, bundle: &mut Bundle) {
         }
         Err(fault) => bundle.trouble.push(fault.message),
     }
-    match slo::note(client).await {
-        Ok(note) => bundle.add("slo.json", note.unwrap_or_default()),
-        Err(failure) => bundle.trouble.push(format!("slo: {}", failure.cause())),
+    match client.operate(Order::Note { name: stoker_reflex_driver::NOTE.to_owned() }).await {
+        Ok(Report::Note(note)) => bundle.add("slo.json", note.unwrap_or_default()),
+        Ok(_) => bundle.trouble.push("slo: unexpected response type".to_owned()),
+        Err(fault) => bundle.trouble.push(format!("slo: {}", fault.message)),
     }
     for (name, order) in [("catalog.json", Order::Catalog), ("protection.json", Order::Protection)] {
         match client.operate(order).await {

@@ -1,4 +1,6 @@
-//! `stoker ring`: one file per verb.
+//! `stoker ring`: making and looking at the ring of a drive that no node uses; one file per verb.
+//!
+//! It must not know a node, a catalog or a network.
 
 mod dump;
 mod init;
@@ -11,7 +13,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::failure::Failure;
+use stoker_terminal::failure::Failure;
+use stoker_terminal::{clock, failure, out, progress, rng, size};
 
 /// The verbs of `stoker ring`.
 #[derive(Subcommand)]

@@ -17,7 +17,7 @@ use crate::daemon::place::read_small;
 use crate::daemon::{SOCKET, limits};
 use crate::failure::Failure;
 use crate::size;
-use crate::up::settings::{self, Setting};
+use crate::settings::{self, Setting};
 
 /// A node that takes longer is asked nothing.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
