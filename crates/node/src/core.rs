@@ -31,7 +31,7 @@ pub(crate) struct Core {
     pub started_ms: u64,
     pub catalog: Arc<dyn Catalog>,
     /// How often this node asked it, and how long that took.
-    pub catalog_times: Arc<crate::numbers::CatalogTimes>,
+    pub catalog_times: Arc<stoker_cluster::CatalogTimes>,
     /// The last good answers to operators.
     pub views: crate::views::Views,
     pub names: Names,

@@ -45,7 +45,6 @@ mod people;
 mod pins;
 mod preconditions;
 mod publish;
-mod pulse;
 mod read_repair;
 mod reader;
 mod removal;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
-use stoker_cluster::{CatalogHost, Lost, Members, MembersOptions, dial, level};
+use stoker_cluster::{CatalogHost, CatalogTimes, Lost, Members, MembersOptions, dial, level};
 use stoker_format::{ChunkId, NodeId, RecordKind, RingId, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
 use stoker_schema::level::{KnownLevel, Level};
@@ -30,7 +30,6 @@ use crate::expiry::{Expiry, Known};
 use crate::identity::{HighWater, Identity};
 use crate::known::{check_has_no_drives, find_drives, was_with_drives};
 
-use crate::numbers::CatalogTimes;
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, Standing, drive_row};
 use crate::sets::record_id;

@@ -114,7 +114,7 @@ impl Node {
                 Err(fault) => (0, Some(fault.message)),
             },
             () = pulse.until_silent() => {
-                let said = pulse.silence().and_then(|silence| silence.trouble);
+                let said = pulse.silence().and_then(|silence| silence.last_error);
                 (0, Some(said.unwrap_or_else(|| "no answer".to_owned())))
             }
         };

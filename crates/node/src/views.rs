@@ -326,7 +326,7 @@ impl Node {
                 Some(holder) => CatalogAt::Node { name: view.name(holder), id: holder.to_string() },
                 None => CatalogAt::Database,
             };
-            lost.push(Outage::of_catalog(&at, silence.since_ms, now_ms, silence.trouble.as_deref()));
+            lost.push(Outage::of_catalog(&at, silence.since_ms, now_ms, silence.last_error.as_deref()));
         }
         // One that is here and answers, and takes no changes.
         let (name, id) = (view.name(core.node), core.node.to_string());

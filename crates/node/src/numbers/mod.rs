@@ -3,7 +3,6 @@
 //! Labels have values of bounded sets only: drives, nodes, operations, classes, and [`VOLUMES_MAX`] volumes; the rest of
 //! the volumes are counted together as `other`.
 
-mod catalog;
 mod cell;
 mod drives;
 mod lakes;
@@ -15,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stoker_format::VolumeId;
 use stoker_store::{Class, Counter, Receipt, Result};
 
-pub(crate) use catalog::CatalogTimes;
 pub(crate) use cell::labels as node_labels;
 pub use drives::DriveLedger;
 pub use lakes::LakePrices;

@@ -8,11 +8,10 @@ use stoker_catalog::{BoxFuture, Calls, CatalogError, Counted, ErrorKind, Result}
 use stoker_store::{Counter, Histogram};
 use tokio::time::Instant;
 
-use crate::core::add;
 use crate::pulse::Pulse;
 
-/// What is known of a catalog as this node asks it.
-pub(crate) struct CatalogTimes {
+/// How often this node asked the catalog, how long that took, and whether it answers.
+pub struct CatalogTimes {
     calls: Arc<Calls>,
     reads: Histogram,
     commits: Histogram,
@@ -37,7 +36,8 @@ impl CatalogTimes {
         (Arc::new(Timed { inner: counted, times: times.clone() }), times)
     }
 
-    pub(super) fn list(&self) -> Vec<Counter> {
+    /// The numbers of `/metrics`.
+    pub fn list(&self) -> Vec<Counter> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let totals = [
             ("catalog_reads_total", "Reads that this node asked the catalog for.", &self.calls.reads),
@@ -60,6 +60,10 @@ impl CatalogTimes {
 
 /// Between two tries of a change that a catalog without its followers refuses.
 const STALLED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
 
 /// Hands every call on, and looks at the clock before and after.
 struct Timed {

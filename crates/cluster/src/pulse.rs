@@ -13,7 +13,7 @@ use crate::clock;
 
 /// A catalog that answers nobody for so long is silent: longer than a busy one takes, and short enough that a view still answers
 /// within two seconds.
-pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(1_200);
+pub const SILENT_AFTER: Duration = Duration::from_millis(1_200);
 
 /// A call is given this long even if the catalog was silent before it: it may be back.
 const CALL_MIN: Duration = Duration::from_secs(1);
@@ -21,8 +21,8 @@ const CALL_MIN: Duration = Duration::from_secs(1);
 /// A view of a catalog that is silent already waits this long: whether it is back shows only if somebody asks.
 const PROBE: Duration = Duration::from_millis(400);
 
-/// How often a view that is being made looks whether the catalog fell silent.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often a view that is being made asks whether the catalog fell silent.
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Beat {
@@ -58,15 +58,16 @@ impl Moment {
 
 /// A catalog that does not answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Silence {
+pub struct Silence {
     /// Since when, milliseconds since 1970.
     pub since_ms: u64,
     /// What was said last, if anything was.
-    pub trouble: Option<String>,
+    pub last_error: Option<String>,
 }
 
+/// Whether the catalog answers.
 #[derive(Default)]
-pub(crate) struct Pulse(Mutex<Beat>);
+pub struct Pulse(Mutex<Beat>);
 
 impl Pulse {
     fn beat(&self) -> MutexGuard<'_, Beat> {
@@ -85,10 +86,10 @@ impl Pulse {
     /// Whether it does not answer now, and since when.
     pub fn silence(&self) -> Option<Silence> {
         let beat = self.beat();
-        let trouble = beat.failing.as_ref().map(|(_, trouble)| trouble.clone());
+        let last_error = beat.failing.as_ref().map(|(_, last_error)| last_error.clone());
         let silent = beat.since.filter(|since| since.at.elapsed() >= SILENT_AFTER);
         let since_ms = [silent.map(|since| since.ms), beat.failing.as_ref().map(|(since, _)| since.ms)];
-        since_ms.into_iter().flatten().min().map(|since_ms| Silence { since_ms, trouble })
+        since_ms.into_iter().flatten().min().map(|since_ms| Silence { since_ms, last_error })
     }
 
     /// Calls wait and nobody is answered. Not so if it refuses at once: whoever asks learns that by asking.
@@ -102,7 +103,7 @@ impl Pulse {
             tokio::time::sleep(PROBE).await;
         }
         while !self.is_silent() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 
@@ -134,7 +135,7 @@ impl Pulse {
 }
 
 /// A call that waits. Dropped without a word, it says nothing of the catalog: whoever asked went away.
-pub(crate) struct Waiting<'p> {
+pub struct Waiting<'p> {
     pulse: &'p Pulse,
     begun: Instant,
     is_over: bool,
@@ -150,12 +151,12 @@ impl Waiting<'_> {
 
     /// It could not be read, and this was said. A refusal at once is an answer of a kind: those behind it are not to be told that
     /// they wait in vain.
-    pub fn failed(mut self, trouble: &str) {
+    pub fn failed(mut self, last_error: &str) {
         let begun = self.begun;
         let mut beat = self.leave();
         let since = beat.since.unwrap_or_else(Moment::now);
         let since = beat.failing.take().map_or(since, |(since, _)| since);
-        beat.failing = Some((since, trouble.to_owned()));
+        beat.failing = Some((since, last_error.to_owned()));
         beat.refused(begun);
     }
 
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!(pulse.silence(), None);
         pulse.begin().failed("connection refused");
         assert!(!pulse.is_silent(), "it says no at once");
-        assert_eq!(pulse.silence().unwrap().trouble.as_deref(), Some("connection refused"));
+        assert_eq!(pulse.silence().unwrap().last_error.as_deref(), Some("connection refused"));
         let call = pulse.begin();
         pass(30_000).await;
         call.failed("no answer");
