@@ -18,7 +18,7 @@ const NODES_MAX: usize = 4096;
 type Places = BTreeMap<NodeId, Vec<SocketAddr>>;
 
 /// Addresses of nodes.
-pub(crate) struct Book {
+pub struct Book {
     path: PathBuf,
     places: Mutex<Places>,
 }

@@ -14,10 +14,10 @@ use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use crate::broken;
-use crate::keys::ClusterKeys;
 use crate::clock;
 use crate::dial::name_taken;
 use crate::identity::Identity;
+use crate::keys::ClusterKeys;
 
 /// Longest wait for an answer of the node that one joins.
 const JOIN_MAX: Duration = Duration::from_secs(20);

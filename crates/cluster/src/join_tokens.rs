@@ -175,11 +175,7 @@ impl Members {
     }
 
     /// Counts that a node joins by a token; says why not if it may not.
-    pub async fn join_token_use(
-        &self,
-        id: TokenId,
-        node: NodeId,
-    ) -> Result<std::result::Result<(), String>> {
+    pub async fn join_token_use(&self, id: TokenId, node: NodeId) -> Result<std::result::Result<(), String>> {
         let now_ms = self.now_ms().await?;
         let mut refused = Some("the token is not known any more".to_owned());
         let counted = self.change_token(id, |token| match used(token, node, now_ms) {

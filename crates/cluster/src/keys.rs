@@ -21,11 +21,16 @@ const VERSION_WITH_PAST: u8 = 2;
 
 /// Where the catalog is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum CatalogPlace {
+pub enum CatalogPlace {
     /// With this node.
     Here,
     /// With another one.
-    With { node: [u8; 16], addresses: Vec<String> },
+    With {
+        /// Its id.
+        node: [u8; 16],
+        /// Where it was reached last.
+        addresses: Vec<String>,
+    },
     /// In a database.
     Postgres(String),
 }
@@ -43,13 +48,14 @@ impl CatalogPlace {
 
 /// The keys of a cluster, and where a node finds it after a start.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct ClusterKeys {
+pub struct ClusterKeys {
     /// Signs certificates.
     pub authority: Vec<u8>,
     /// Seals pings, and proves membership where nothing is encrypted.
     pub secret: [u8; 32],
     /// In earlier releases whoever had it could join. Nothing uses it; it keeps its place in the file, and is zero.
     pub token_secret: [u8; 16],
+    /// Where the catalog is.
     pub catalog: CatalogPlace,
     /// Where volumes drain that say nothing else.
     pub lake: Option<String>,
@@ -125,6 +131,7 @@ impl ClusterKeys {
         written.map_err(|fault| crate::broken(&path.display().to_string(), &fault))
     }
 
+    /// As they are written, and handed to who joins.
     pub fn encode(&self) -> Vec<u8> {
         // As long as nothing was replaced, older releases can read it.
         match self.secrets_past.is_empty() {
@@ -134,6 +141,7 @@ impl ClusterKeys {
         .expect("plain data encodes")
     }
 
+    /// Reads them back.
     pub fn decode(bytes: &[u8]) -> Result<ClusterKeys> {
         let broken = |fault| crate::broken("the keys of the cluster", &fault);
         match bytes.split_first() {

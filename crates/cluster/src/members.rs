@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
-use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
 use stoker_catalog::Row;
+use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_schema::level::KnownLevel;
 use stoker_schema::rows::{Duty, NodeRow, NodeState};

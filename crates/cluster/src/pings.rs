@@ -11,8 +11,8 @@ use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
 
-use crate::keys::ClusterKeys;
 use crate::identity::Identity;
+use crate::keys::ClusterKeys;
 use crate::members::{Health, Lost, Members};
 
 /// Most nodes that are asked for others at a start.
@@ -25,10 +25,10 @@ const RETURN_GRACES: u32 = 10;
 const INTRODUCE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Sockets that are taken, so that their ports are known before anybody is told.
-pub(crate) struct Sockets;
+pub struct Sockets;
 
 /// Pings that run.
-pub(crate) struct Pings {
+pub struct Pings {
     membership: Membership,
     events: JoinHandle<()>,
     introductions: JoinHandle<()>,
@@ -53,6 +53,7 @@ impl Pings {
 }
 
 impl Sockets {
+    /// Pings from these sockets, and has what it hears told to the members.
     pub fn start(
         self,
         keys: &ClusterKeys,

@@ -10,9 +10,9 @@ use stoker_format::ClusterId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use crate::broken;
-use crate::keys::ClusterKeys;
 use crate::clock;
 use crate::identity::Identity;
+use crate::keys::ClusterKeys;
 
 const VERSION: u8 = 1;
 

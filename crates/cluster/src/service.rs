@@ -11,15 +11,15 @@ use stoker_fabric::transport::{
 use stoker_format::NodeId;
 use stoker_store::StoreError;
 
-use crate::join::JoinPayload;
 use crate::catalog_host::CatalogHost;
+use crate::clock;
+use crate::join::JoinPayload;
 use crate::keys::ClusterKeys;
+use crate::members::Members;
 use crate::ways::{
-    KIND_CATALOG, KIND_CATALOG_LARGE, KIND_CATALOG_HOST, KIND_NODE, KIND_REPLICA, KIND_STANDBY, TOO_LARGE,
+    KIND_CATALOG, KIND_CATALOG_HOST, KIND_CATALOG_LARGE, KIND_NODE, KIND_REPLICA, KIND_STANDBY, TOO_LARGE,
     catalog_bytes, catalog_message, with_shared,
 };
-use crate::clock;
-use crate::members::Members;
 use crate::wire::Body;
 
 /// Codes of faults.
@@ -45,13 +45,15 @@ struct Rooms {
 
 /// Leads requests of peers to what they ask for, as soon as that runs: the catalog first, since nodes wait for it.
 #[derive(Default)]
-pub(crate) struct Doorway(Arc<Rooms>);
+pub struct Doorway(Arc<Rooms>);
 
 impl Doorway {
+    /// From now on requests about the catalog are answered.
     pub fn open_host(&self, host: Arc<CatalogHost>) {
         let _ = self.0.host.set(host);
     }
 
+    /// From now on requests to the node are answered.
     pub fn open_node(&self, node: Arc<dyn PeerService>) {
         let _ = self.0.node.set(node);
     }
@@ -120,7 +122,7 @@ impl Service for Doorway {
 }
 
 /// Signs certificates with the cluster's own key.
-pub(crate) struct Renewals(pub Authority);
+pub struct Renewals(pub Authority);
 
 impl Issuer for Renewals {
     fn issue(&self, node: NodeId, key: PublicKey) -> BoxFuture<'_, Result<Issued, String>> {
@@ -130,13 +132,14 @@ impl Issuer for Renewals {
 }
 
 /// Admits nodes that have a token.
-pub(crate) struct Desk {
+pub struct Desk {
     keys: Mutex<ClusterKeys>,
     host: OnceLock<Arc<CatalogHost>>,
     members: OnceLock<Arc<Members>>,
 }
 
 impl Desk {
+    /// Admits nobody before it knows the members.
     pub fn new(keys: ClusterKeys) -> Desk {
         Desk { keys: Mutex::new(keys), host: OnceLock::new(), members: OnceLock::new() }
     }
@@ -146,7 +149,12 @@ impl Desk {
     }
 
     /// What new nodes are told of this one.
-    pub fn set_members(&self, members: &Arc<Members>, host: Option<&Arc<CatalogHost>>, gossip: &[SocketAddr]) {
+    pub fn set_members(
+        &self,
+        members: &Arc<Members>,
+        host: Option<&Arc<CatalogHost>>,
+        gossip: &[SocketAddr],
+    ) {
         let mut keys = self.keys.lock().unwrap();
         if let Some(host) = host {
             let _ = self.host.set(host.clone());

@@ -18,6 +18,7 @@ use crate::members::{Lost, Members};
 /// A node as the catalog knows it.
 #[derive(Clone, Debug)]
 pub struct Member {
+    /// What its row says.
     pub row: NodeRow,
     /// The row of its present session, as it is in the catalog.
     pub session: Option<(SessionRow, Vec<u8>)>,
@@ -41,6 +42,7 @@ pub struct View {
 }
 
 impl View {
+    /// All members.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.members.keys().copied()
     }
@@ -74,6 +76,7 @@ impl View {
         leaving.map(|(node, _)| *node)
     }
 
+    /// A member; none if there is none of this id.
     pub fn member(&self, node: NodeId) -> Option<&Member> {
         self.members.get(&node)
     }
@@ -95,10 +98,12 @@ impl View {
         self.unreached.keys().copied()
     }
 
+    /// What is known of a member that no other one has reached.
     pub fn unreached_row(&self, node: NodeId) -> Option<&UnreachedRow> {
         self.unreached.get(&node)
     }
 
+    /// Whether no other member has reached it yet.
     pub fn is_unreached(&self, node: NodeId) -> bool {
         self.unreached.contains_key(&node)
     }
@@ -124,6 +129,7 @@ impl View {
         self.removed.iter().copied()
     }
 
+    /// Whether its row says that it is up. It may be silent.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|member| member.row.state == NodeState::Up)
     }
@@ -171,6 +177,7 @@ impl View {
         }
     }
 
+    /// Every drive of the cluster.
     pub fn drives(&self) -> &BTreeMap<DriveId, DriveRow> {
         &self.drives
     }
@@ -191,6 +198,7 @@ impl View {
         self.drives.get(&drive).is_some_and(|row| row.state == DriveState::Live)
     }
 
+    /// Whether it was declared down, or is no member.
     pub fn is_down(&self, node: NodeId) -> bool {
         self.members.get(&node).is_none_or(|member| member.row.state == NodeState::Down)
     }

@@ -48,7 +48,7 @@ const LATENCIES: Duration = Duration::from_secs(1);
 const LATENCY_PART: u64 = 8;
 
 /// To the nodes.
-pub(crate) struct PeerWire {
+pub struct PeerWire {
     own: NodeId,
     transport: Arc<TcpTransport>,
     book: Arc<Book>,
@@ -58,6 +58,7 @@ pub(crate) struct PeerWire {
 }
 
 impl PeerWire {
+    /// Nothing is known of latencies yet.
     pub fn new(own: NodeId, transport: Arc<TcpTransport>, book: Arc<Book>) -> PeerWire {
         PeerWire { own, transport, book, latencies: RwLock::default(), times: RwLock::default() }
     }

@@ -13,6 +13,7 @@ const SCHEME: &str = "stoker://";
 /// A volume, a key in it, or all keys with a prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
+    /// The volume.
     pub volume: String,
     /// What is behind the first slash; empty for the volume itself.
     pub path: String,

@@ -10,4 +10,4 @@ pub mod outages;
 pub mod show;
 pub mod waiting;
 
-use stoker_terminal::{clock, failure, out, small_file, size, span};
+use stoker_terminal::{clock, failure, out, size, small_file, span};

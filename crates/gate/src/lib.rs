@@ -6,7 +6,7 @@
 //!
 //! It must not change what a node holds, and must not be linked by what serves.
 
-pub mod baseline;
+mod baseline;
 mod door;
 mod drive;
 mod lake;
@@ -29,7 +29,7 @@ use stoker_agent as daemon;
 use stoker_agent::{config, settings};
 use stoker_command::connect::Target;
 use stoker_command::home::Home;
-use stoker_command::{connect, home, show};
+use stoker_command::{connect, show};
 use stoker_terminal::failure::Failure;
 use stoker_terminal::{clock, failure, out, progress, rng, size, sys};
 

@@ -3,18 +3,14 @@
 
 use std::collections::HashMap;
 
-use stoker_catalog::kv::{Commit, Outcome};
+use stoker_catalog::kv::Commit;
 use stoker_format::{DriveId, NodeId};
-use stoker_schema::rows::{Duty, NodeRow, RowValue, keys};
-use stoker_store::{ErrorKind, Evacuation, NodeInfo, NodeWord, Result, StoreError, Subject};
+use stoker_schema::rows::{Duty, keys};
+use stoker_store::{ErrorKind, Evacuation, NodeInfo, NodeWord, Result, StoreError};
 
 use crate::cell::View;
 use crate::census::{Census, Fate};
 use crate::core::Core;
-use crate::error;
-
-/// Tries of a transaction that others were quicker with.
-const TRIES_MAX: usize = 8;
 
 pub(crate) fn refused(message: String) -> StoreError {
     StoreError::new(ErrorKind::Conflict, message)

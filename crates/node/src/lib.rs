@@ -86,8 +86,8 @@ pub use stoker_cluster::{
 pub use stoker_host::world::{GivenWorld, InWorld, World};
 use stoker_host::{clock, identity, world};
 pub use stoker_lake::LakeOpener;
-pub use stoker_schema::notes::{BODY_LEN_MAX as NOTE_BODY_LEN_MAX, HEAD_LEN_MAX as NOTE_HEAD_LEN_MAX, Note};
 use stoker_records::{error, name_record, properties};
+pub use stoker_schema::notes::{BODY_LEN_MAX as NOTE_BODY_LEN_MAX, HEAD_LEN_MAX as NOTE_HEAD_LEN_MAX, Note};
 pub use trial::ChunkTrial;
 
 /// The target of spans for a collector of traces; nothing else listens to it.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use stoker_buffer::Pool;
 use stoker_cluster::{
-    Book, CatalogHost, CatalogHostOptions, CatalogPlace, CellOptions, ClusterKeys, Desk, Doorway, Labels, Lost,
-    PeerWire, Pings, Renewals,
+    Book, CatalogHost, CatalogHostOptions, CatalogPlace, CellOptions, ClusterKeys, Desk, Doorway, Labels,
+    Lost, PeerWire, Pings, Renewals,
 };
 use stoker_fabric::transport::{
     self, Authority, Config, Credentials, JoinDesk, Security, ServiceCertificate, TcpTransport, Transport,
@@ -239,7 +239,8 @@ impl Member {
         // A node that was removed has nothing to announce. When all nodes stop together, the catalog may be gone already; nobody is
         // left who would have to know.
         let is_removed = *self.node.lost().borrow() == Some(Lost::Removed);
-        let announced = async { if is_removed { Ok(false) } else { self.node.members().announce(true).await } };
+        let announced =
+            async { if is_removed { Ok(false) } else { self.node.members().announce(true).await } };
         let announced = tokio::time::timeout(ANNOUNCE_MAX, announced).await;
         match &announced {
             Ok(Ok(_)) => {}

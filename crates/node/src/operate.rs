@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use stoker_cluster::CatalogHost;
 use stoker_format::{NodeId, VersionId};
 use stoker_schema::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_store::{
     CatalogStatus, ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, Order, Report, Result, StandbyInfo, StopVerdict,
-    StoreError, Subject, VolumeProtection, name_ids,
+    StoreError, VolumeProtection, name_ids,
 };
 
 use crate::core::Core;

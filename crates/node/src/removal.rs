@@ -278,7 +278,9 @@ impl Node {
         let core = &self.core;
         // Somebody may have decided something else about it since.
         if core.cell.view().duty(node) != Duty::Evacuating {
-            core.cell.decide_with(node, Duty::Evacuating, Commit::new().present(keys::removing(node))).await?;
+            core.cell
+                .decide_with(node, Duty::Evacuating, Commit::new().present(keys::removing(node)))
+                .await?;
         }
         let left = core.left_on(node).await?;
         if left.files > 0 || !core.give_up_drives(node).await? {
@@ -433,7 +435,9 @@ impl Core {
     async fn begin_removal(&self, node: NodeId, accept_loss: bool) -> Result<()> {
         let since_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
         let row = RemovingRow { since_ms, accept_loss };
-        self.cell.decide_with(node, Duty::Evacuating, Commit::new().put(keys::removing(node), row.encode())).await
+        self.cell
+            .decide_with(node, Duty::Evacuating, Commit::new().put(keys::removing(node), row.encode()))
+            .await
     }
 
     async fn drive_rows(&self, node: NodeId) -> Result<Vec<(Row, DriveRow)>> {

@@ -226,7 +226,9 @@ impl Core {
                 }
                 Outcome::Failed { check } if check + 1 == firm => return Err(no_such_upload()),
                 // A holder is gone, and this node had not heard of it; the next look says so.
-                Outcome::Failed { check } if (guards..firm).contains(&check) => drop(self.cell.load_view().await?),
+                Outcome::Failed { check } if (guards..firm).contains(&check) => {
+                    drop(self.cell.load_view().await?)
+                }
                 Outcome::Failed { check } if check < firm => {
                     return Err(error::refusal(stoker_schema::names::Refusal::Guard(check)));
                 }

@@ -17,13 +17,13 @@ use std::process::ExitCode;
 
 use stoker_planner::{Calibration, Constants, Inputs, Misfit, Model, Plan, report};
 
+use given::{Design, Given, Gravity, Io, Kv, Sim, Slo, Which};
+pub use slow::Args as SlowArgs;
+pub use slow::run as slow;
 use stoker_command::connect::{self, Target};
 use stoker_command::show;
 use stoker_terminal::failure::Failure;
 use stoker_terminal::{clock, failure, out, paint};
-use given::{Design, Given, Gravity, Io, Kv, Sim, Slo, Which};
-pub use slow::Args as SlowArgs;
-pub use slow::run as slow;
 
 /// Bytes of a document that somebody wrote; a ledger has its own limit.
 const DOCUMENT_LEN_MAX: u64 = 16 << 20;

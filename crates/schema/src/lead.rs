@@ -206,13 +206,7 @@ impl Candidate {
     }
 
     /// A sign of life. None if another one leads by now.
-    async fn beat(
-        &self,
-        lead: &Row,
-        beat: &Option<Row>,
-        number: u64,
-        now: Instant,
-    ) -> Result<Option<Term>> {
+    async fn beat(&self, lead: &Row, beat: &Option<Row>, number: u64, now: Instant) -> Result<Option<Term>> {
         let change = self.guarded().seq(self.key.clone(), lead.seq);
         let change = change.put(self.beat_key.clone(), next_beat(beat));
         let is_done = matches!(self.catalog.commit(change).await?, Outcome::Done { .. });
@@ -243,6 +237,7 @@ impl Candidate {
 
 /// Another value than before; only that it changes says something.
 fn next_beat(before: &Option<Row>) -> Vec<u8> {
-    let before = before.as_ref().and_then(|row| Some(u64::from_be_bytes(row.value.as_slice().try_into().ok()?)));
+    let before =
+        before.as_ref().and_then(|row| Some(u64::from_be_bytes(row.value.as_slice().try_into().ok()?)));
     before.unwrap_or(0).wrapping_add(1).to_be_bytes().to_vec()
 }

@@ -55,11 +55,11 @@ use failure::Failure;
 use stoker_agent as daemon;
 use stoker_agent::log;
 use stoker_command::{address, connect, home, outages, show, waiting};
-use stoker_transfer as transfer;
 #[allow(unused_imports, reason = "modules find them here")]
 use stoker_terminal::{
     clock, failure, journal, out, paint, progress, rng, shell, size, small_file, span, sys,
 };
+use stoker_transfer as transfer;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, or bad records were found; 2 wrong usage; 128+n stopped by \
                           signal n. A closed pipe on stdout counts as done.";

@@ -77,7 +77,8 @@ pub async fn put(
         meta: options.meta.clone(),
         ..Attributes::default()
     };
-    let how = upload::UploadOptions { attributes, preserve: options.preserve, no_clobber: options.no_clobber };
+    let how =
+        upload::UploadOptions { attributes, preserve: options.preserve, no_clobber: options.no_clobber };
     if source == Path::new("-") {
         if dest.is_folder() {
             let cause = format!("stdin has no name to put below {dest}");

@@ -11,8 +11,8 @@ use crate::config::Config;
 use crate::daemon::place::Place;
 use crate::daemon::{self, CREDENTIALS, KafkaPlan, Plan, Promotion, Ready, Traces, drives};
 use crate::failure::Failure;
-use stoker_gate::part::PartsOfNode;
 use crate::{log, out, show, size};
+use stoker_gate::part::PartsOfNode;
 
 /// Arguments of `serve`.
 #[derive(clap::Args)]

@@ -13,9 +13,9 @@ use stoker_node::{JoinAs, Labels};
 use crate::daemon::place::Place;
 use crate::daemon::{self, Listen, NfsPlan, PeersPlan, Plan, Ready, S3Plan, Traces, TracesPlan};
 use crate::failure::Failure;
-use stoker_gate::part::PartsOfNode;
 use crate::up::settings::{self, Effective, Setting, Values, labels_text, parse_labels};
 use crate::{join, log, out, shell, size, span, sys, up};
+use stoker_gate::part::PartsOfNode;
 
 /// Memory that is enough for whoever holds no bytes.
 const MEMORY: u64 = 512 << 20;

@@ -6,7 +6,7 @@
 //!
 //! `STOKER_KILLS=1000` asks for more kills than the usual number.
 
-#[path = "../src/ring/torture/record.rs"]
+#[path = "../../ring-tools/src/torture/record.rs"]
 mod record;
 
 use stoker_terminal::rng;

@@ -52,7 +52,9 @@ pub type Item<T> = Result<T, FileError>;
 /// A file that could not be copied.
 #[derive(Clone, Debug)]
 pub struct FileError {
+    /// Of the file, as the source calls it.
     pub name: String,
+    /// What went wrong.
     pub why: String,
 }
 
@@ -77,9 +79,13 @@ where
 /// What came of it.
 pub struct Tally {
     begun: Instant,
+    /// Files that were copied.
     pub files: u64,
+    /// Bytes of them.
     pub bytes: u64,
+    /// Files that were not.
     pub failed: u64,
+    /// Why, of some of them.
     pub errors: Vec<FileError>,
 }
 

@@ -4,7 +4,7 @@ use stoker_client::Client;
 use stoker_store::{FileInfo, ListEntry, ListRequest, Store};
 use tokio::sync::mpsc;
 
-use super::{Item, Named, FileError, source};
+use super::{FileError, Item, Named, source};
 use crate::failure::Failure;
 use crate::show;
 

@@ -16,6 +16,7 @@ use crate::progress::Progress;
 /// What every file of a run gets.
 #[derive(Clone, Default)]
 pub struct UploadOptions {
+    /// Content type and the like.
     pub attributes: Attributes,
     /// Keeps mode and modification time.
     pub preserve: bool,
@@ -25,7 +26,9 @@ pub struct UploadOptions {
 
 /// Which shard of which set a file becomes.
 pub struct ShardAt {
+    /// The set.
     pub set: SetId,
+    /// Its number in the set.
     pub number: u32,
     /// Who writes it, for people.
     pub writer: String,

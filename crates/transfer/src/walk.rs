@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::mpsc;
 
-use super::{Item, Named, FileError, source};
+use super::{FileError, Item, Named, source};
 use crate::failure::Failure;
 use crate::show;
 
@@ -18,9 +18,11 @@ const DEPTH_MAX: usize = 512;
 
 /// A file.
 pub struct Found {
+    /// Where it is.
     pub path: PathBuf,
     /// Its path below the folder, with slashes.
     pub relative: Vec<u8>,
+    /// Bytes of it.
     pub size: u64,
 }
 

@@ -240,7 +240,10 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-transfer", &["stoker-store", "stoker-client", "stoker-terminal", "stoker-command"]),
     ("stoker-top", &["stoker-format", "stoker-store", "stoker-client", "stoker-terminal", "stoker-command"]),
     ("stoker-ring-tools", &["stoker-format", "stoker-ring", "stoker-terminal", "stoker-probe"]),
-    ("stoker-plan", &["stoker-store", "stoker-planner", "stoker-client", "stoker-terminal", "stoker-command"]),
+    (
+        "stoker-plan",
+        &["stoker-store", "stoker-planner", "stoker-client", "stoker-terminal", "stoker-command"],
+    ),
     // Tries what a node would do on this machine, by its settings.
     (
         "stoker-support",

@@ -20,7 +20,7 @@ use stoker_store::{CatalogPromotion, CatalogStatus, ErrorKind, Result, StandbyIn
 use tokio::time::Instant;
 
 use super::message::{Answer, Ask};
-use super::{GONE_MAX, CatalogHost, POLL_EVERY, Role, STATUS_MAX, elsewhere};
+use super::{CatalogHost, GONE_MAX, POLL_EVERY, Role, STATUS_MAX, elsewhere};
 use crate::ways::ReplicaWire;
 use crate::{clock, error};
 
@@ -59,7 +59,10 @@ fn choose(able: &[NodeId], members: &[NodeId], is_witness: impl Fn(&NodeId) -> b
 
 impl CatalogHost {
     /// Opens the replica of this node, or makes one.
-    pub(crate) fn join_group(self: &Arc<CatalogHost>, beginning: Beginning) -> Result<Arc<ReplicatedCatalog>> {
+    pub(crate) fn join_group(
+        self: &Arc<CatalogHost>,
+        beginning: Beginning,
+    ) -> Result<Arc<ReplicatedCatalog>> {
         let file = EmbeddedOptions { cache_bytes: self.cache_bytes, ..EmbeddedOptions::default() };
         let transport = self.transport.clone();
         let ways: ReplicaWays = Arc::new(move |node| {

@@ -37,10 +37,10 @@ use tokio::task::JoinHandle;
 use self::message::{Answer, Ask};
 use self::routed::RoutedCatalog;
 use crate::book::Book;
-use crate::keys::{CatalogPlace, ClusterKeys};
-use crate::ways::{KIND_CATALOG_HOST, HostWire};
 use crate::identity::Identity;
+use crate::keys::{CatalogPlace, ClusterKeys};
 use crate::members::Members;
+use crate::ways::{HostWire, KIND_CATALOG_HOST};
 use crate::{clock, error};
 
 /// Pages that a standby keeps in memory; it is read only when somebody is behind.
@@ -116,19 +116,26 @@ pub struct CatalogHost {
 }
 
 /// What a host is made of.
-pub(crate) struct CatalogHostOptions {
+pub struct CatalogHostOptions {
+    /// This node, and its cluster.
     pub identity: Identity,
+    /// The directory of the node, which holds the file.
     pub dir: PathBuf,
+    /// Memory for pages of the file.
     pub cache_bytes: usize,
+    /// How others are reached.
     pub transport: Arc<TcpTransport>,
+    /// Where others were seen.
     pub book: Arc<Book>,
+    /// What the node has of its cluster.
     pub keys: ClusterKeys,
+    /// The highest commit that this node saw in earlier boots.
     pub seq_kept: u64,
 }
 
 impl CatalogHost {
     /// Opens this node's file as what it is.
-    pub(crate) fn open(options: CatalogHostOptions) -> Result<Arc<CatalogHost>> {
+    pub fn open(options: CatalogHostOptions) -> Result<Arc<CatalogHost>> {
         let CatalogHostOptions { identity, dir, cache_bytes, transport, book, keys, seq_kept } = options;
         let path = dir.join("catalog.redb");
         let file = inspect(&path, identity.cluster).map_err(error::catalog)?;

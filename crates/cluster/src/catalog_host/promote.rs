@@ -12,8 +12,8 @@ use stoker_store::{CatalogPromotion, ErrorKind, Result, StoreError, Subject};
 
 use super::message::{Answer, Ask};
 use super::{CatalogHost, Role};
-use crate::ways::StandbyWire;
 use crate::error;
+use crate::ways::StandbyWire;
 
 /// How long another standby may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use stoker_store::{CatalogStatus, StandbyInfo};
 use tokio::time::Instant;
 
 use super::message::{Answer, Ask};
-use super::{GONE_MAX, GROUPS_SINCE, CatalogHost, POLL_EVERY, STATUS_MAX, elsewhere};
+use super::{CatalogHost, GONE_MAX, GROUPS_SINCE, POLL_EVERY, STATUS_MAX, elsewhere};
 use crate::clock;
 use crate::ways::StandbyWire;
 
@@ -79,8 +79,7 @@ impl CatalogHost {
             while let Some(host) = host.upgrade() {
                 let Some(catalog) = host.own() else { return };
                 host.arrange(&catalog).await;
-                let attached: Vec<NodeId> =
-                    host.standbys.attached.lock().unwrap().iter().copied().collect();
+                let attached: Vec<NodeId> = host.standbys.attached.lock().unwrap().iter().copied().collect();
                 // Whoever was promoted elsewhere made these promise to follow it.
                 host.probe(&attached).await;
                 drop((host, catalog));

@@ -1,7 +1,7 @@
 //! The other nodes of the cluster: copies of chunks with them, reads from them, and what they ask of us. (D34)
 //!
-//! A node that is alone has no [`Wire`], and everything here costs it nothing. What the cluster decided is in the catalog
-//! (rows of nodes, sessions and drives, read into a [`View`]); who answers is told from outside by [`Health`]. Messages
+//! A node that is alone has no way to others ([`stoker_cluster::Wire`]), and everything here costs it nothing. What the cluster decided is in the catalog
+//! (rows of nodes, sessions and drives, read into a [`View`]); who answers is told from outside. Messages
 //! between nodes are hints wherever they can be: what may be dropped is decided from the catalog by whoever drops it.
 
 mod copies;
@@ -25,14 +25,13 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, RwLock};
 
 use stoker_cluster::Members;
-pub use stoker_cluster::{Body, CellOptions, Health, Labels, Summed, Wire};
-pub(crate) use stoker_cluster::{Greeting, View};
+pub(crate) use stoker_cluster::{Body, CellOptions, Greeting, Summed, View};
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{ErrorKind, StoreError};
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
-use pending_releases::PendingReleases;
 pub(crate) use peers::greeting;
+use pending_releases::PendingReleases;
 pub(crate) use protect::{Protected, Stored};
 pub use rebuild::RebuildOptions;
 pub(crate) use rebuild::Rebuilder;

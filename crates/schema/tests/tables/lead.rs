@@ -141,7 +141,8 @@ struct Lossy {
 
 impl Lossy {
     fn roll(&self, sides: u64) -> u64 {
-        let next = |dice: u64| dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let next =
+            |dice: u64| dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let before = self.dice.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |dice| Some(next(dice)));
         (next(before.unwrap()) >> 33) % sides
     }

@@ -164,7 +164,8 @@ impl Cluster {
             let hosts = self.net.hosts();
             let knows = |host: &Host| {
                 let ids = hosts.iter().map(|other| other.node.id());
-                ids.clone().all(|id| host.node.members().has_reached(id) && !host.node.members().is_suspect(id))
+                ids.clone()
+                    .all(|id| host.node.members().has_reached(id) && !host.node.members().is_suspect(id))
             };
             if hosts.len() + lost == self.shape.nodes && hosts.iter().all(knows) {
                 return;

@@ -14,10 +14,10 @@ use crate::daemon::place::{read_small, write_small};
 use crate::daemon::ports::{self, Ports};
 use crate::failure::Failure;
 use crate::home::Home;
-use crate::support_bundle::redact::Redactor;
 use crate::up::settings::{self, Effective, Origin, Setting, Values};
 use crate::up::{self, Args as UpArgs};
 use crate::{daemon, out, size, span};
+use stoker_support::bundle::redact::Redactor;
 
 /// What to do with a configuration.
 #[derive(clap::Subcommand)]

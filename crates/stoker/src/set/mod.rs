@@ -239,7 +239,7 @@ async fn add(client: &Client, args: &AddArgs) -> Result<ExitCode, Failure> {
     let directory = client.set_status(&volume, set).await?.info.path;
     let bytes = args.files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
     let progress = Progress::over_bytes(bytes, args.json);
-    let wish = upload::Wish { preserve: args.preserve, ..upload::Wish::default() };
+    let how = upload::UploadOptions { preserve: args.preserve, ..upload::UploadOptions::default() };
     for (at, file) in args.files.iter().enumerate() {
         let name = match &args.name {
             Some(name) => name.clone().into_bytes(),
@@ -251,7 +251,7 @@ async fn add(client: &Client, args: &AddArgs) -> Result<ExitCode, Failure> {
         let writer = args.writer.clone().unwrap_or_else(sys::host_name);
         let place = ShardAt { set, number, writer };
         progress.say(show::name(&name));
-        let receipt = upload::shard(client, file, &volume, &key, place, &wish, &progress).await?;
+        let receipt = upload::shard(client, file, &volume, &key, place, &how, &progress).await?;
         if args.json {
             out::json(&show::receipt_json(&receipt))?;
         } else {

@@ -23,10 +23,10 @@ use crate::daemon::{
     TlsPlan, Traces, TracesPlan, drives, limits,
 };
 use crate::failure::Failure;
-use stoker_gate::part::PartsOfNode;
 use crate::{log, out, size, span, sys};
 use settings::{Effective, Mode, Setting, Values, labels_text, parse_labels};
 pub use stoker_agent::settings;
+use stoker_gate::part::PartsOfNode;
 
 /// The volume that a new node begins with.
 const VOLUME: &str = "data";

@@ -16,8 +16,8 @@ use crate::config::{CatalogKind, Config, Size};
 use crate::daemon::place::read_small;
 use crate::daemon::{SOCKET, limits};
 use crate::failure::Failure;
-use crate::size;
 use crate::settings::{self, Setting};
+use crate::size;
 
 /// A node that takes longer is asked nothing.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

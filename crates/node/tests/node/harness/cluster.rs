@@ -163,7 +163,8 @@ impl Cluster {
     /// Waits until all that run know of each other. Before, they commit like a node that is alone.
     pub async fn know_each_other(&self) {
         for node in self.nodes.iter().flatten() {
-            let is_met = async || self.nodes.iter().flatten().all(|other| node.members().has_reached(other.id()));
+            let is_met =
+                async || self.nodes.iter().flatten().all(|other| node.members().has_reached(other.id()));
             self.until("all nodes are met", is_met).await;
         }
     }
