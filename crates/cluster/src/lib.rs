@@ -29,8 +29,7 @@ mod view;
 mod ways;
 mod wire;
 
-use stoker_host::{clock, identity};
-use stoker_records::error;
+use stoker_host::{clock, error, identity};
 use stoker_store::{ErrorKind, StoreError};
 
 pub use book::Book;

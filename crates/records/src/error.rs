@@ -1,22 +1,10 @@
 //! From the errors of the parts to those of the door.
 
-use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
+pub use stoker_host::error::catalog;
 use stoker_lake::{LakeError, LakeErrorKind};
 use stoker_ring::{ErrorKind as RingKind, RingError};
 use stoker_schema::names::{Exceeded, Refusal};
 use stoker_store::{ErrorKind, StoreError, Subject};
-
-/// An error of the catalog.
-pub fn catalog(error: CatalogError) -> StoreError {
-    let kind = match error.kind {
-        CatalogKind::Unavailable | CatalogKind::Unknown => ErrorKind::Unavailable,
-        CatalogKind::Invalid => ErrorKind::Invalid,
-        CatalogKind::Corrupt | CatalogKind::Foreign => ErrorKind::Corrupt,
-        CatalogKind::Closed => ErrorKind::Closed,
-    };
-    let subject = if kind == ErrorKind::Invalid { Subject::Key } else { Subject::Catalog };
-    StoreError::about(kind, subject, format!("catalog: {}", error.message))
-}
 
 /// An error of a ring.
 pub fn ring(error: RingError) -> StoreError {

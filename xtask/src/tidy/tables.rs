@@ -32,7 +32,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-qos", &[]),
     ("stoker-qos-driver", &["stoker-qos"]),
     // The directory of a node has files whose form the level decides.
-    ("stoker-host", &["stoker-format", "stoker-schema", "stoker-store"]),
+    ("stoker-host", &["stoker-format", "stoker-catalog", "stoker-schema", "stoker-store"]),
     (
         "stoker-records",
         &[
@@ -56,7 +56,6 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-fabric",
             "stoker-store",
             "stoker-host",
-            "stoker-records",
         ],
     ),
     // Works on what stopped nodes left, so it knows the forms and no node.
