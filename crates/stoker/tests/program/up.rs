@@ -480,7 +480,8 @@ fn a_lake_behind_s3_is_used_or_refused_with_the_reason() {
 #[test]
 fn a_lake_out_of_reach_does_not_stop_a_start() {
     let dir = folder();
-    let lake = Daemon::up(&dir.path().join("lake"), &["--s3", "127.0.0.1:0"]);
+    // An address of its own: nobody else takes the port while the lake is away.
+    let lake = Daemon::up(&dir.path().join("lake"), &["--s3", "127.0.81.1:0"]);
     let [s3, access, secret] = ["s3", "access_key", "secret_key"].map(|name| lake.text(name).to_string());
     lake.stop();
     let home = dir.path().join("home");
