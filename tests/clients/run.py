@@ -39,6 +39,7 @@ SUITES = [
     ("boto3-crt", "boto3_large.py", "crt"),
     ("boto3", "boto3_basic.py", "boto3"),
     ("boto3-crt", "boto3_basic.py", "crt"),
+    ("versions", "versions.py", "boto3"),
     ("awscli", "awscli.py", None),
     ("rclone", "rclone.py", None),
     ("s5cmd", "s5cmd.py", None),

@@ -1,5 +1,6 @@
 //! The decision. Pure: rights, an action and what it is about in, yes or no out.
 
+use stoker_format::past_parts;
 use stoker_store::{ErrorKind, StoreError, TENANT_DEFAULT, volume_tenant};
 
 use crate::action::{Action, Kind};
@@ -23,6 +24,16 @@ impl<'a> Resource<'a> {
         match self {
             Resource::Cluster => None,
             Resource::Glimpse(volume) | Resource::Volume(volume) | Resource::Key(volume, _) => Some(volume),
+        }
+    }
+}
+
+impl<'a> Resource<'a> {
+    /// The key, if it is about one version of one.
+    pub(crate) fn of_version(self) -> Option<Resource<'a>> {
+        match self {
+            Resource::Key(volume, key) => past_parts(key).map(|(of, _)| Resource::Key(volume, of)),
+            Resource::Cluster | Resource::Glimpse(_) | Resource::Volume(_) => None,
         }
     }
 }

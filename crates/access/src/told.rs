@@ -5,7 +5,7 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Checksum, Counter, DirectoryInfo, Entry, Explanation, File, FileInfo, ListPage, LockHeld,
     LockOwner, NodeStatus, PartsPage, Receipt, Report, SetInfo, SetStatus, SetsPage, StoreError, UploadInfo,
-    UploadsPage, VolumeInfo, Writer,
+    UploadsPage, VersionsPage, VolumeInfo, Writer,
 };
 
 /// An answer in which full names of volumes may be.
@@ -21,7 +21,7 @@ macro_rules! nameless {
 nameless! {
     (), bool, u64, Vec<u8>, Bytes, FileInfo, ListPage, Entry, DirectoryInfo, UploadInfo, UploadsPage, PartsPage,
     Box<dyn File>, Box<dyn Writer>, AccessKey, Counter, NodeStatus, Report, (VersionId, Vec<Checksum>),
-    Option<Vec<u8>>, Option<LockHeld>, Vec<LockOwner>,
+    Option<Vec<u8>>, Option<LockHeld>, Vec<LockOwner>, VersionsPage,
 }
 
 impl<T> Told for Vec<Result<T, StoreError>> {

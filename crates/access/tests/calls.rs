@@ -4,8 +4,8 @@ use bytes::Bytes;
 use stoker_access::Action;
 use stoker_store::{
     Access, AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, CopyRequest,
-    EditRequest, Finish, Key, ListRequest, LockClient, LockRequest, LockSpace, Order, PartSource, RenameMode,
-    Resolution, Result, SetId, SetRequest, ShardRequest, ShardUpload, Store, UploadId, VolumeOptions,
+    EditRequest, Finish, Key, ListRequest, LockChange, LockClient, LockRequest, LockSpace, Order, PartSource, RenameMode,
+    Resolution, Result, SetId, SetRequest, ShardRequest, ShardUpload, Store, UploadId, VersionDelete, VersionsRequest, VolumeOptions,
     VolumePolicy, WriteRequest,
 };
 
@@ -77,6 +77,19 @@ pub async fn call(store: &dyn Store, action: Action, volume: &str) -> Result<()>
         Action::Delete => {
             let answers = store.delete(volume, vec![(key("a/moved"), Condition::default())]).await?;
             answers.into_iter().try_for_each(|answer| answer.map(drop))
+        }
+        Action::Versions => {
+            store.versions(volume, VersionsRequest { limit: 10, ..VersionsRequest::default() }).await.map(drop)
+        }
+        Action::DeleteVersions => {
+            let (condition, bypass) = (Condition::default(), true);
+            let delete = VersionDelete { key: key("a/moved"), version: None, condition, bypass };
+            let answers = store.delete_versions(volume, vec![delete]).await?;
+            answers.into_iter().try_for_each(|answer| answer.map(drop))
+        }
+        Action::SetVersionLock => {
+            let change = LockChange { is_held: Some(true), bypass: true, ..LockChange::default() };
+            store.set_version_lock(volume, &file, change).await
         }
         Action::SetAttributes => {
             let change = AttributesChange { tags: Some(Vec::new()), ..AttributesChange::default() };

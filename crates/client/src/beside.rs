@@ -34,8 +34,11 @@ impl Beside {
 }
 
 /// An error about something that older releases do not know is about the request as a whole for them.
-fn plainer(error: &mut StoreError) {
+fn plainer(error: &mut StoreError, version: u16) {
     match error.subject {
+        // No protocol tells of versions yet.
+        Subject::Version | Subject::Lock => error.subject = Subject::Key,
+        _ if version >= SUBJECTS_SINCE => {}
         Subject::Catalog
         | Subject::Node
         | Subject::PeerAddress
@@ -50,13 +53,23 @@ fn plainer(error: &mut StoreError) {
 impl Response {
     /// The same for whom does not know what some errors are about; none if it is the same.
     pub fn plainer(&self, version: u16) -> Option<Response> {
-        if version >= SUBJECTS_SINCE || !matches!(self, Response::Error(_) | Response::Deleted(_)) {
+        let is_newer = |error: &StoreError| matches!(error.subject, Subject::Version | Subject::Lock);
+        let is_known = version >= SUBJECTS_SINCE
+            && match self {
+                Response::Error(error) => !is_newer(error),
+                Response::Deleted(all) => !all.iter().filter_map(|one| one.as_ref().err()).any(is_newer),
+                _ => true,
+            };
+        if is_known || !matches!(self, Response::Error(_) | Response::Deleted(_)) {
             return None;
         }
         let mut plain = self.clone();
         match &mut plain {
-            Response::Error(error) => plainer(error),
-            Response::Deleted(all) => all.iter_mut().filter_map(|one| one.as_mut().err()).for_each(plainer),
+            Response::Error(error) => plainer(error, version),
+            Response::Deleted(all) => all
+                .iter_mut()
+                .filter_map(|one| one.as_mut().err())
+                .for_each(|error| plainer(error, version)),
             _ => {}
         }
         Some(plain)

@@ -173,6 +173,7 @@ mod tests {
             drain: DrainState::Dirty,
             links: 1,
             allocated: None,
+            past: None,
         }))
     }
 

@@ -9,6 +9,13 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseIdError(&'static str);
 
+impl ParseIdError {
+    /// Says what was expected.
+    pub(crate) const fn new(expected: &'static str) -> ParseIdError {
+        ParseIdError(expected)
+    }
+}
+
 impl fmt::Display for ParseIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "not an id: expected {}", self.0)

@@ -17,6 +17,7 @@ mod ids;
 mod layout;
 mod le;
 mod name;
+mod past;
 mod record;
 mod segment;
 mod superblock;
@@ -39,6 +40,7 @@ pub use layout::{
 pub use name::{
     ChunkRun, NAME_FIELDS_MAX, NAME_KEY_LEN_MAX, NAME_LEN_MAX, NAME_VERSION, NameField, NameOp, NameRecord,
 };
+pub use past::{NULL_VERSION, PAST, PastId, past_key, past_parts};
 pub use record::{
     CIPHER_AES_256_GCM, Record, RecordFault, RecordFlags, RecordHeader, RecordKind, RecordPlace,
     SEAL_TAG_LEN, Seal, header_len, header_span, seal_aux,

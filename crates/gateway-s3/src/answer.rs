@@ -150,6 +150,11 @@ pub(crate) fn refused(refusal: &Refusal, resource: &str, request_id: &str, is_he
         true => bare(status),
         false => xml(status, refusal.to_xml(resource, request_id)),
     };
+    for (name, text) in &refusal.headers {
+        if let Ok(value) = HeaderValue::from_str(text) {
+            answer.headers_mut().insert(*name, value);
+        }
+    }
     if status == StatusCode::SERVICE_UNAVAILABLE {
         answer.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
     }

@@ -30,6 +30,7 @@ mod service;
 mod sets;
 mod settings;
 mod target;
+mod versions;
 mod wire;
 mod xml;
 

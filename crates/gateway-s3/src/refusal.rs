@@ -40,11 +40,13 @@ codes! {
     EntityTooLarge 400,
     EntityTooSmall 400,
     IllegalLocationConstraintException 400,
+    IllegalVersioningConfigurationException 400,
     IncompleteBody 400,
     InternalError 500,
     InvalidAccessKeyId 403,
     InvalidArgument 400,
     InvalidBucketName 400,
+    InvalidBucketState 409,
     InvalidDigest 400,
     InvalidObjectState 403,
     InvalidPart 400,
@@ -53,6 +55,7 @@ codes! {
     InvalidPolicyDocument 400,
     InvalidRange 416,
     InvalidRequest 400,
+    InvalidRetentionPeriod 400,
     InvalidStorageClass 400,
     InvalidTag 400,
     InvalidURI 400,
@@ -70,6 +73,7 @@ codes! {
     NoSuchConfiguration 404,
     NoSuchKey 404,
     NoSuchLifecycleConfiguration 404,
+    NoSuchObjectLockConfiguration 404,
     NoSuchPublicAccessBlockConfiguration 404,
     NoSuchTagSet 404,
     NoSuchUpload 404,
@@ -100,6 +104,8 @@ pub(crate) struct Refusal {
     pub(crate) message: Cow<'static, str>,
     /// More elements of the XML body, such as `Region`.
     pub(crate) details: Vec<(&'static str, String)>,
+    /// Headers of the answer.
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
 /// Result of what the gateway does for a request.
@@ -108,12 +114,18 @@ pub(crate) type Result<T, E = Refusal> = std::result::Result<T, E>;
 impl Refusal {
     /// Says no.
     pub(crate) fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Refusal {
-        Refusal { code, message: message.into(), details: Vec::new() }
+        Refusal { code, message: message.into(), details: Vec::new(), headers: Vec::new() }
     }
 
     /// Adds an element to the XML body.
     pub(crate) fn with(mut self, name: &'static str, text: impl Into<String>) -> Refusal {
         self.details.push((name, text.into()));
+        self
+    }
+
+    /// Adds a header to the answer.
+    pub(crate) fn with_header(mut self, name: &'static str, text: impl Into<String>) -> Refusal {
+        self.headers.push((name, text.into()));
         self
     }
 
@@ -156,6 +168,7 @@ pub(crate) fn code_of(kind: ErrorKind, subject: Subject) -> Code {
         (ErrorKind::NotFound, Subject::Volume | Subject::VolumeContents) => Code::NoSuchBucket,
         (ErrorKind::NotFound | ErrorKind::Invalid, Subject::Upload) => Code::NoSuchUpload,
         (ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::Invalid, Subject::Part) => Code::InvalidPart,
+        (ErrorKind::NotFound, Subject::Version) => Code::NoSuchVersion,
         (ErrorKind::NotFound, _) => Code::NoSuchKey,
         (ErrorKind::Conflict | ErrorKind::Invalid, Subject::PartOrder) => Code::InvalidPartOrder,
         (ErrorKind::Conflict | ErrorKind::Invalid, Subject::PartSize) => Code::EntityTooSmall,
@@ -170,6 +183,7 @@ pub(crate) fn code_of(kind: ErrorKind, subject: Subject) -> Code {
         (ErrorKind::Unavailable | ErrorKind::Closed, _) => Code::ServiceUnavailable,
         (ErrorKind::Denied, _) => Code::AccessDenied,
         (ErrorKind::Invalid, Subject::Volume) => Code::InvalidBucketName,
+        (ErrorKind::Invalid, Subject::Lock | Subject::Version) => Code::InvalidRequest,
         (ErrorKind::Invalid, _) => Code::InvalidArgument,
         (ErrorKind::Corrupt, _) => Code::InternalError,
     }
@@ -190,7 +204,7 @@ mod tests {
         ErrorKind::Closed,
     ];
 
-    const SUBJECTS: [Subject; 14] = [
+    const SUBJECTS: [Subject; 16] = [
         Subject::Key,
         Subject::Volume,
         Subject::VolumeContents,
@@ -205,6 +219,8 @@ mod tests {
         Subject::Lake,
         Subject::AccessKey,
         Subject::Set,
+        Subject::Version,
+        Subject::Lock,
     ];
 
     #[test]

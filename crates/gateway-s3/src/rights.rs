@@ -8,6 +8,7 @@ use crate::operation::Operation;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::target::Target;
+use crate::versions::key_asked;
 
 /// What an operation is about, of what its first line says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +33,8 @@ fn needs(operation: Operation) -> Option<(Action, On)> {
         O::CreateBucket => (Action::VolumeCreate, On::Whole),
         O::DeleteBucket => (Action::VolumeDelete, On::Whole),
         O::HeadBucket | O::GetBucketLocation | O::GetBucketVersioning => (Action::Volume, On::Bucket),
-        O::ListObjects | O::ListObjectsV2 | O::ListObjectVersions => (Action::List, On::Prefix),
+        O::ListObjects | O::ListObjectsV2 => (Action::List, On::Prefix),
+        O::ListObjectVersions => (Action::Versions, On::Prefix),
         O::ListMultipartUploads => (Action::Uploads, On::Prefix),
         O::DeleteObjects => (Action::Delete, On::Bucket),
         O::GetObject => (Action::Open, On::Key),
@@ -44,9 +46,8 @@ fn needs(operation: Operation) -> Option<(Action, On)> {
         O::PutObjectTagging
         | O::DeleteObjectTagging
         | O::PutObjectAcl
-        | O::PutObjectLegalHold
-        | O::PutObjectRetention
         | O::RestoreObject => (Action::SetAttributes, On::Key),
+        O::PutObjectLegalHold | O::PutObjectRetention => (Action::SetVersionLock, On::Key),
         O::CreateMultipartUpload => (Action::UploadCreate, On::Key),
         O::UploadPart => (Action::UploadPart, On::Key),
         O::UploadPartCopy => (Action::UploadPartCopy, On::Key),
@@ -87,6 +88,8 @@ fn needs(operation: Operation) -> Option<(Action, On)> {
         | O::PutBucketOwnershipControls
         | O::PutBucketPolicy
         | O::PutBucketTagging
+        | O::PutBucketVersioning
+        | O::PutObjectLockConfiguration
         | O::PutPublicAccessBlock => (Action::SetVolumeSetting, On::Whole),
         O::Preflight | O::Unknown => return None,
     })
@@ -114,7 +117,11 @@ pub(crate) async fn check(
             let prefix = query.get("prefix").unwrap_or_default();
             view.permit_key(action, volume, prefix.as_bytes()).await?;
         }
-        (On::Key, Target::Object(volume, key)) => view.permit_key(action, volume, key.as_bytes()).await?,
+        (On::Key, Target::Object(volume, key)) => {
+            // Of an id that is none the operation says so.
+            let asked = key_asked(key, query).unwrap_or_else(|_| key.clone());
+            view.permit_key(action, volume, asked.as_bytes()).await?;
+        }
         _ => return Err(denied()),
     }
     Ok(())

@@ -41,6 +41,7 @@ const QUESTIONS: &[(&str, Method, Of, Operation)] = &[
     ("metrics", Method::GET, Of::Bucket, Operation::ListBucketMetricsConfigurations),
     ("notification", Method::GET, Of::Bucket, Operation::GetBucketNotificationConfiguration),
     ("object-lock", Method::GET, Of::Bucket, Operation::GetObjectLockConfiguration),
+    ("object-lock", Method::PUT, Of::Bucket, Operation::PutObjectLockConfiguration),
     ("ownershipControls", Method::GET, Of::Bucket, Operation::GetBucketOwnershipControls),
     ("ownershipControls", Method::PUT, Of::Bucket, Operation::PutBucketOwnershipControls),
     ("ownershipControls", Method::DELETE, Of::Bucket, Operation::DeleteBucketOwnershipControls),
@@ -60,6 +61,7 @@ const QUESTIONS: &[(&str, Method, Of, Operation)] = &[
     ("tagging", Method::GET, Of::Bucket, Operation::GetBucketTagging),
     ("tagging", Method::PUT, Of::Bucket, Operation::PutBucketTagging),
     ("tagging", Method::DELETE, Of::Bucket, Operation::DeleteBucketTagging),
+    ("versioning", Method::PUT, Of::Bucket, Operation::PutBucketVersioning),
     ("versions", Method::GET, Of::Bucket, Operation::ListObjectVersions),
     ("website", Method::GET, Of::Bucket, Operation::GetBucketWebsite),
     ("website", Method::DELETE, Of::Bucket, Operation::DeleteBucketWebsite),
@@ -157,6 +159,7 @@ pub(crate) fn answer(
             Code::NoSuchWebsiteConfiguration,
             "The specified bucket does not have a website configuration",
         ),
+        // In a bucket that has none: what is locked has its own answers.
         O::GetObjectLegalHold | O::PutObjectLegalHold | O::GetObjectRetention | O::PutObjectRetention => {
             missing(Code::InvalidRequest, "Bucket is missing Object Lock Configuration")
         }

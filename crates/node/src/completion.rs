@@ -119,7 +119,8 @@ impl Core {
             Some(kind) => part_sums(kind, &chosen)?,
         };
         let user = crate::publish::user().or(properties.more.user.take());
-        properties.more = More { is_full: false, parts: sums, user };
+        let past = crate::versions::locked_by(properties.more.lock.take().as_ref());
+        properties.more = More { parts: sums, user, ..More::default() };
         if place.is_some() {
             // What said which shard it is has done its work, and names of this kind are ours in the lake.
             properties.attributes.meta.retain(|(name, _)| !name.starts_with("stoker-"));
@@ -160,6 +161,7 @@ impl Core {
             properties: properties.encode()?,
             home: self.node.0,
             links: None,
+            past,
         };
         // A client that knows S3 uploads such a part again.
         let gone = |fault: StoreError| StoreError::about(ErrorKind::Invalid, Subject::Part, fault.message);
@@ -297,6 +299,7 @@ impl Core {
             drain: DrainState::Never,
             lake: None,
             lake_etag: None,
+            version_id: None,
         }))
     }
 }

@@ -41,6 +41,7 @@ impl Core {
         self.check_open()?;
         let _work = self.work.begin();
         self.check_writable(volume)?;
+        self.check_keeps_nothing(volume, "a file in it has one name")?;
         if from.as_bytes().ends_with(b"/") || to.as_bytes().ends_with(b"/") {
             return Err(StoreError::new(ErrorKind::Invalid, "a directory has one name"));
         }
@@ -109,7 +110,8 @@ impl Core {
         volume: &Arc<Volume>,
         request: CopyRequest,
     ) -> Result<Receipt> {
-        let (file, _) = self.open_located(from_volume, request.from.as_bytes()).await?;
+        let from = self.version_path(from_volume, &request.from).await?;
+        let (file, _) = self.open_located(from_volume, &from).await?;
         let info = file.info();
         check_condition(&request.from_condition, Some(&info.etag))?;
         let wanted = WriteRequest {
@@ -142,8 +144,12 @@ impl Core {
         request: &CopyRequest,
         copied: Copied,
     ) -> Result<Option<Receipt>> {
-        let (from, to) = (request.from.as_bytes(), request.to.as_bytes());
+        let (from, to) = (&self.version_path(from_volume, &request.from).await?[..], request.to.as_bytes());
         let seen = self.seen(from_volume, from).await?.ok_or_else(|| no_such_key(from))?;
+        if seen.file.past.as_ref().is_some_and(|past| past.is_marker) {
+            let message = "a delete marker has no content that could be copied";
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::Version, message));
+        }
         check_condition(&request.from_condition, Some(&seen.file.etag))?;
         let is_ours = |located: &&Located| located.file.version == seen.file.version;
         let link = match (copied, seen.located.as_ref().filter(is_ours)) {
@@ -182,6 +188,7 @@ impl Core {
             properties: properties.encode()?,
             home: self.node.0,
             links: None,
+            past: request.attributes.as_ref().and_then(|given| crate::versions::locked_by(given.lock.as_ref())),
             ..seen.file.clone()
         };
         let runs = self.names.runs(&seen.file).await.map_err(error::catalog)?;

@@ -92,7 +92,7 @@ pub(crate) struct Core {
     /// Volumes and access keys, beside the catalog.
     pub kept: crate::kept::Kept,
     /// The time that expiries go by.
-    pub expiry: crate::expiry::Expiry,
+    pub expiry: Arc<crate::expiry::Expiry>,
     /// States of the catalog that somebody copies.
     pub snapshots: stoker_cluster::Snapshots,
     pub work: Tracker,
@@ -163,6 +163,8 @@ impl Core {
             // What is acknowledged can be opened.
             guards.push(Check::Present(keys::data_keys(volume.id)));
         }
+        // What is kept is decided by whoever makes the change, so it has to know.
+        guards.push(volume.versions.check.clone());
         guards
     }
 
@@ -245,6 +247,7 @@ impl Core {
             drain: state(file.drain),
             links: if file.links.is_some() { 0 } else { 1 },
             allocated: matches!(file.layout, Layout::Sparse { .. }).then(|| file.allocated()),
+            past: file.past.as_ref().map(|past| crate::versions::info_of(file, past)),
         })
     }
 
@@ -274,6 +277,7 @@ impl Core {
             drain: state(file.drain),
             lake: volume.lake_url.as_ref().filter(|_| leaves).map(place),
             lake_etag: lake_etag.cloned(),
+            version_id: file.past.as_ref().map(|_| crate::versions::id_text(file)),
         })
     }
 }

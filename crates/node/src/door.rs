@@ -5,10 +5,11 @@ use stoker_schema::rows::keys;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
-    Key, ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
+    Key, ListPage, ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
     PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
     SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo,
-    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy,
+    WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};
@@ -67,7 +68,7 @@ impl Store for Node {
     fn stat<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            let path = key.as_bytes();
+            let path = &self.core.version_path(&volume, key).await?[..];
             let seen = self.core.seen(&volume, path).await?.ok_or_else(|| no_such_key(path))?;
             let mut info = Core::info(path, &seen.file)?;
             info.part_sizes = self.core.names.upload_part_sizes(&seen.file).await.map_err(error::catalog)?;
@@ -81,7 +82,7 @@ impl Store for Node {
             self.core.check_open()?;
             let volume = self.core.volumes.get(volume).await?;
             add(&self.core.stats.opens, 1);
-            let file = self.core.open_file(&volume, key.as_bytes()).await?;
+            let file = self.core.open_version(&volume, key).await?;
             Ok(Box::new(file) as Box<dyn File>)
         })
     }
@@ -199,7 +200,10 @@ impl Store for Node {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
             let (core, key) = (self.core.clone(), key.clone());
-            let change = async move { core.change_attributes(&volume, key.as_bytes(), change).await };
+            let change = async move {
+                let path = core.version_path(&volume, &key).await?;
+                core.change_attributes(&volume, &path, change).await
+            };
             self.core.to_the_end(change).await
         })
     }
@@ -264,6 +268,48 @@ impl Store for Node {
         key: &'a Key,
     ) -> BoxFuture<'a, Result<(VersionId, Vec<Checksum>)>> {
         Box::pin(self.core.part_checksums(volume, key))
+    }
+
+    fn versions<'a>(
+        &'a self,
+        volume: &'a str,
+        request: VersionsRequest,
+    ) -> BoxFuture<'a, Result<VersionsPage>> {
+        Box::pin(async move {
+            self.core.check_open()?;
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.versions_page(&volume, request).await
+        })
+    }
+
+    fn delete_versions<'a>(
+        &'a self,
+        volume: &'a str,
+        deletes: Vec<VersionDelete>,
+    ) -> BoxFuture<'a, Result<Vec<Result<VersionDeleted>>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let delete = |delete: VersionDelete| -> BoxFuture<'a, Result<VersionDeleted>> {
+                let (core, volume) = (self.core.clone(), volume.clone());
+                let delete = async move { core.delete_version(&volume, delete).await };
+                Box::pin(self.core.to_the_end(delete))
+            };
+            use futures_util::StreamExt;
+            Ok(futures_util::stream::iter(deletes).map(delete).buffered(64).collect().await)
+        })
+    }
+
+    fn set_version_lock<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        change: LockChange,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let (core, key) = (self.core.clone(), key.clone());
+            self.core.to_the_end(async move { core.change_lock(&volume, &key, change).await }).await
+        })
     }
 
     fn volume_setting<'a>(

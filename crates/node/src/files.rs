@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Write};
-use stoker_format::VersionId;
+use stoker_format::{VersionId, past_parts};
 use stoker_schema::names::{
-    Forgotten, Located, Plan, Refusal, Removal, Removed, delete_record_garbage, dirty_writes,
+    Forgotten, Kept, Located, Plan, Refusal, Removal, Removed, delete_record_garbage, dirty_writes,
 };
 use stoker_schema::rows::{
     Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, SourceRef, TombstoneRow, keys,
 };
 use stoker_store::{
-    Attributes, AttributesChange, Condition, ErrorKind, FileInfo, Key, RenameMode, Result, StoreError,
+    Attributes, AttributesChange, Condition, ErrorKind, FileInfo, Keeps, Key, RenameMode, Result, StoreError,
+    Subject,
 };
 
 use crate::cell::Keepers;
@@ -49,7 +50,20 @@ impl Core {
         key: &[u8],
         condition: &Condition,
     ) -> Result<bool> {
+        Ok(self.delete_kept(volume, key, condition).await?.0)
+    }
+
+    /// The same; tells which marker says so from now on, if versions are kept.
+    pub async fn delete_kept(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &[u8],
+        condition: &Condition,
+    ) -> Result<(bool, Option<Kept>)> {
         self.check_open()?;
+        if past_parts(key).is_some() {
+            crate::drain::check_key(key)?;
+        }
         self.check_writable(volume)?;
         let _work = self.work.begin();
         let record = clock::mint();
@@ -70,17 +84,19 @@ impl Core {
             check_condition(condition, Some(etag)).map_err(error::refuse)?;
             let lake = theirs.as_ref().map_or(&located.file.lake, |theirs| &theirs.lake);
             let writes = self.tombstones(volume, key, lake.as_ref(), record);
-            Ok(Removal { writes, ends_directory: condition.is_empty_directory() })
+            let keeping = self.keeping(volume, key).map(|keeping| (keeping, clock::mint()));
+            Ok(Removal { writes, ends_directory: condition.is_empty_directory(), keeping })
         });
         match removed.await.map_err(error::refusal)? {
             Some(removed) => {
                 self.after_remove(volume, key, &removed);
                 let name = name_record::delete(volume.id, key, record, removed.seq);
-                self.leave_after(volume, record, &name, Keepers::Anybody).await?;
+                let _left = self.leave_after(volume, record, &name, Keepers::Anybody).await?;
+                self.leave_kept(volume, removed.kept.as_ref(), removed.seq).await?;
                 add(&self.stats.deletes, 1);
-                Ok(true)
+                Ok((true, removed.marker))
             }
-            None => self.delete_lake_file(volume, key, condition, &guards).await,
+            None => Ok((self.delete_lake_file(volume, key, condition, &guards).await?, None)),
         }
     }
 
@@ -96,7 +112,7 @@ impl Core {
     }
 
     /// Rows that hide and then remove what the lake has of a file.
-    fn tombstones(
+    pub fn tombstones(
         &self,
         volume: &Volume,
         key: &[u8],
@@ -171,6 +187,17 @@ impl Core {
         self.check_open()?;
         self.check_writable(volume)?;
         let _work = self.work.begin();
+        if volume.versions.keeps() != Keeps::Nothing {
+            if let RenameMode::Exchange { .. } = mode {
+                return self.check_keeps_nothing(volume, "names in it are not exchanged");
+            }
+            if !from.as_bytes().ends_with(b"/") && !to.as_bytes().ends_with(b"/") {
+                return self.rename_kept(volume, from, to, mode).await;
+            }
+            // What the names in it had would stay behind: programs copy then, name by name.
+            let message = "a directory of a volume that keeps versions cannot be renamed; its files can, one by one";
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::Quota, message));
+        }
         let (from, to) = (from.as_bytes(), to.as_bytes());
         if let RenameMode::Exchange { inode } = mode {
             return self.exchange(volume, from, to, inode).await;
@@ -256,7 +283,7 @@ impl Core {
         Ok(())
     }
 
-    fn rename_writes(
+    pub fn rename_writes(
         &self,
         volume: &Volume,
         from: &[u8],
@@ -353,7 +380,7 @@ impl Core {
             let mut info = Core::info(key, &FileRow { properties: encoded.clone(), ..located.file.clone() })?;
             self.count_links(volume, [&mut info]).await?;
             if encoded == located.file.properties {
-                self.check_path(volume, key, &properties.attributes).await?;
+                self.check_path(volume, past_parts(key).map_or(key, |(of, _)| of), &properties.attributes).await?;
                 return Ok(info);
             }
             let mut commit = Commit::new();
@@ -368,7 +395,8 @@ impl Core {
                 }
             }
             for (key, located) in &mut names {
-                self.check_path(volume, key, &properties.attributes).await?;
+                let path = past_parts(key).map_or(&key[..], |(of, _)| of);
+                self.check_path(volume, path, &properties.attributes).await?;
                 let row_key = located.spot.row_key();
                 commit.checks.push(Check::Seq(row_key.clone(), located.seq));
                 located.file.properties = encoded.clone();

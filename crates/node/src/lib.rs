@@ -65,6 +65,7 @@ mod trial;
 mod undrained;
 mod uploads;
 mod views;
+mod versions;
 mod volumes;
 mod wrapping;
 mod writer;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use stoker_schema::names::Located;
 use stoker_schema::rows::{Drain, FileRow, RowValue, TombstoneRow, keys};
-use stoker_store::{ErrorKind, LakeMode, Result, StoreError};
+use stoker_store::{ErrorKind, Key, LakeMode, Result, StoreError, Subject};
 
 pub(crate) use stoker_records::lake_file::lake_row;
 
@@ -19,6 +19,9 @@ use crate::{clock, error};
 
 /// How long a look at a shared lake is believed.
 const SEEN_MS: u64 = 60_000;
+
+/// Times that a version is looked for that has just become another one of its key.
+const MOVES_MAX: usize = 20;
 
 /// Looks remembered.
 const SEEN_MAX: usize = 20_000;
@@ -165,6 +168,31 @@ impl Core {
     async fn is_current(&self, located: &Located) -> Result<bool> {
         let now = self.names.file_at(located.spot.clone()).await.map_err(error::catalog)?;
         Ok(now.is_some_and(|now| now.file.version == located.file.version))
+    }
+
+    /// Opens the version that a key says, pinned.
+    pub async fn open_version(self: &Arc<Core>, volume: &Arc<Volume>, key: &Key) -> Result<NodeFile> {
+        if key.version_parts().is_none() {
+            return self.open_file(volume, key.as_bytes()).await;
+        }
+        for _ in 0..MOVES_MAX {
+            let path = self.version_path(volume, key).await?;
+            let opened = match self.open_located(volume, &path).await {
+                // It became a former one, or the present one, between the two looks.
+                Err(fault) if fault.kind == ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            let now = self.version_path(volume, key).await?;
+            if now != path {
+                continue;
+            }
+            if opened.1.is_some_and(|located| located.file.past.is_some_and(|past| past.is_marker)) {
+                let message = format!("`{key}` is a delete marker");
+                return Err(StoreError::about(ErrorKind::NotFound, Subject::Version, message));
+            }
+            return Ok(opened.0);
+        }
+        Err(no_such_key(key.as_bytes()))
     }
 
     /// Opens the present version, pinned.

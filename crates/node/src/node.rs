@@ -126,7 +126,8 @@ impl Node {
         let record_bytes = drives.iter().map(|drive| drive.ring.record_len_max() as u32).min();
         let chunk_bytes = options.chunk_bytes.min(record_bytes.unwrap_or(u32::MAX));
         let known = Known::of(&*catalog, identity.node).await?;
-        let expiry = Expiry::open(&options.dir, known);
+        let expiry = Arc::new(Expiry::open(&options.dir, known));
+        let releasing = expiry.clone();
         let session_id = clock::random::<16>();
         let session = SessionRow { session: session_id, since_ms: expiry.now_ms() };
         let session_row = (keys::session(identity.node), session.encode());
@@ -155,7 +156,9 @@ impl Node {
             node: identity.node,
             cluster: identity.cluster.to_string(),
             started_ms: clock::now_ms(),
-            names: Names::new(catalog.clone()).charging(crate::properties::charged_to),
+            names: Names::new(catalog.clone())
+                .charging(crate::properties::charged_to)
+                .releasing(Arc::new(move || releasing.now_ms())),
             cell: Cell::new(members, options.rebuild),
             rings: Rings::new(identity.node, drives, pool, options.ring.never_share, vault.keyring().clone()),
             workshop,

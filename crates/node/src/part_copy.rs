@@ -108,7 +108,8 @@ impl Core {
         let from = self.volumes.get(&source.volume).await?;
         for attempt in 0..=TRIES_MAX {
             let mut purpose = self.part_purpose(volume, key, upload, number).await?;
-            let (file, located) = self.open_located(&from, source.key.as_bytes()).await?;
+            let path = self.version_path(&from, &source.key).await?;
+            let (file, located) = self.open_located(&from, &path).await?;
             let info = file.info();
             check_condition(&source.condition, Some(&info.etag))?;
             let (start, end) = source.range.unwrap_or((0, info.size));

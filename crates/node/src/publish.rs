@@ -124,6 +124,7 @@ impl FilePurpose {
             properties: self.properties(finish).encode()?,
             home: core.node.0,
             links: None,
+            past: crate::versions::locked_by(self.request.attributes.lock.as_ref()),
         })
     }
 }
@@ -335,6 +336,7 @@ impl Core {
         if job.append {
             self.leave_put(volume, key, &published.file, published.seq).await?;
         }
+        self.leave_kept(volume, published.kept.as_ref(), published.seq).await?;
         for (spot, file) in &published.links {
             self.leave_link(volume, spot, file, published.seq).await?;
         }
@@ -417,6 +419,10 @@ impl Core {
         }
         plan.checks = job.checks;
         plan.writes = job.writes;
+        if job.shard.is_none() {
+            plan.keeping = self.keeping(volume, key);
+        }
+        self.lock_new(volume, &mut plan.file)?;
         let (mut runs, mut sessions) = (job.runs, job.sessions);
         if let (true, Some(old)) = (job.append, &seen) {
             sessions.extend(self.append_behind(volume, old, &mut plan, &mut runs, &job.keeps).await?);
@@ -431,7 +437,8 @@ impl Core {
             sessions.extend(self.keep_chunks(volume, old, &mut plan, &runs, &job.keeps).await?);
         }
         plan.checks.extend(self.holder_checks(&plan.file.holders, &sessions).await?);
-        let replaced = present.as_ref().map_or(0, |located| located.file.size);
+        // What stays takes its room still.
+        let replaced = present.as_ref().filter(|_| plan.keeping.is_none()).map_or(0, |located| located.file.size);
         let names = 1 + plan.links.as_ref().map_or(0, |links| links.others.len() as u64);
         // Lengths, not what is stored: a lake holds holes as zeros.
         let more = plan.file.size.saturating_sub(replaced);

@@ -149,6 +149,7 @@ impl Core {
     pub async fn set_begin(&self, volume: &Arc<Volume>, request: SetRequest) -> Result<SetInfo> {
         self.check_open()?;
         self.check_writable(volume)?;
+        self.check_keeps_nothing(volume, "checkpoint sets are not published in it")?;
         if request.owner.len() > SET_OWNER_LEN_MAX {
             return Err(invalid(format!("an owner has at most {SET_OWNER_LEN_MAX} bytes")));
         }

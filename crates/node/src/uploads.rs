@@ -133,8 +133,11 @@ impl Core {
             attributes: attributes.clone(),
             checksums: Vec::new(),
             announced: checksum,
-            more: More { is_full, parts: None, user: crate::publish::user() },
+            more: More { is_full, parts: None, user: crate::publish::user(), lock: attributes.lock },
         };
+        if properties.more.lock.is_some() && !volume.versions.versioning.has_lock {
+            return Err(crate::versions::no_lock(volume));
+        }
         let row = UploadRow { begun_ms: self.expiry.stamp_ms(), properties: properties.encode()? };
         let mut commit = Commit::new().put(keys::upload(volume.id, key.as_bytes(), upload), row.encode());
         commit.checks = self.guards(volume);
@@ -300,7 +303,8 @@ impl Core {
     /// The checksums of the parts of a file.
     pub async fn part_checksums(&self, volume: &str, key: &Key) -> Result<(VersionId, Vec<Checksum>)> {
         let volume = self.volumes.get(volume).await?;
-        let seen = self.seen(&volume, key.as_bytes()).await?;
+        let path = self.version_path(&volume, key).await?;
+        let seen = self.seen(&volume, &path).await?;
         let file = seen.ok_or_else(|| no_such_key(key.as_bytes()))?.file;
         let sums = Properties::decode(&file.properties)?.more.parts;
         Ok((file.version(), sums.map(|sums| sums.checksums()).unwrap_or_default()))
@@ -344,6 +348,7 @@ impl Core {
                 drain: DrainState::Never,
                 links: 1,
                 allocated: None,
+                past: None,
             };
             let own = |holder: &HolderRow| NodeId(holder.node);
             let peers = part.holders.iter().map(own).filter(|node| *node != self.node).collect();
@@ -551,5 +556,6 @@ fn part_receipt(volume: &Volume, key: &[u8], part: &PartRow, seq: u64) -> Result
         drain: state(Core::drain_of(volume)),
         lake: None,
         lake_etag: None,
+        version_id: None,
     })
 }

@@ -145,6 +145,7 @@ pub fn from_lake(kept: &stoker_lake::Attributes) -> Properties {
             owner: owner.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?))),
             mtime_ns: find(kept, MTIME).and_then(|mtime| mtime.parse().ok()),
             xattrs: bytes_pairs(XATTRS),
+            lock: None,
         },
         ..Properties::default()
     }
@@ -183,6 +184,7 @@ mod tests {
             owner: Some((1000, 100)),
             mtime_ns: Some(-5),
             xattrs: vec![(b"user.x".to_vec(), vec![0, 255])],
+            lock: None,
         };
         let properties = Properties { attributes, ..Properties::default() };
         let (file, signer) = (crate::testing::file_row(), Signer::new(&[[1; 32]]));

@@ -66,6 +66,11 @@ pub fn refusal(refusal: Refusal) -> StoreError {
             Subject::Quota,
             "a directory cannot be moved into, out of or between projects, which count their files; move its files one by one",
         ),
+        Refusal::Locked => StoreError::about(
+            ErrorKind::Denied,
+            Subject::Lock,
+            "the version is locked: it stays until its retention and its legal hold are over",
+        ),
         Refusal::Caller(error) => match error.downcast::<StoreError>() {
             Ok(error) => *error,
             Err(_) => StoreError::new(ErrorKind::Invalid, "refused"),

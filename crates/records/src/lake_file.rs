@@ -1,13 +1,19 @@
 //! A lake object that the catalog has no row of, as a file.
 
-use stoker_format::VolumeId;
+use stoker_format::{PastId, VolumeId, past_parts};
 use stoker_host::clock;
 use stoker_lake::ObjectInfo;
-use stoker_schema::rows::{Drain, FileRow, LakeRef, Layout};
+use stoker_schema::rows::{Drain, FileRow, LakeRef, Layout, PastRow};
 use stoker_store::Result;
 
 use crate::attributes;
 use crate::properties::Properties;
+
+/// What the key of a former version says of it. What held it is not known any more.
+pub fn past_of(key: &[u8]) -> Option<PastRow> {
+    let id: PastId = past_parts(key)?.1.parse().ok()?;
+    Some(PastRow { number: id.number, ..PastRow::default() })
+}
 
 /// A lake object as a file.
 pub fn lake_row(volume: VolumeId, chunk_len: u32, object: &ObjectInfo) -> Result<FileRow> {
@@ -36,5 +42,6 @@ pub fn lake_row(volume: VolumeId, chunk_len: u32, object: &ObjectInfo) -> Result
         properties: properties.encode()?,
         home: [0; 16],
         links: None,
+        past: past_of(&object.key),
     })
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stoker_schema::rows::FileRow;
-use stoker_store::{Attributes, Checksum, ChecksumKind, ErrorKind, Result, StoreError, is_meta_reserved};
+use stoker_store::{Attributes, Checksum, ChecksumKind, ErrorKind, Lock, Result, StoreError, is_meta_reserved};
 
 /// Version of this encoding.
 const VERSION: u8 = 1;
@@ -37,6 +37,9 @@ pub struct More {
     /// Of a file, and of an upload: the user whom it counts for, as `tenant/user`. It stands behind these as they stand behind the rest.
     #[serde(skip)]
     pub user: Option<String>,
+    /// Of an upload: what is to hold the version that it becomes. Behind the user, who is empty then if there is none.
+    #[serde(skip)]
+    pub lock: Option<Lock>,
 }
 
 /// The user whom a file counts for. One whose properties cannot be read counts for nobody.
@@ -86,8 +89,12 @@ impl Properties {
         if self.more != More::default() {
             bytes = postcard::to_extend(&self.more, bytes).expect("plain data encodes");
         }
-        if let Some(user) = &self.more.user {
+        let user = self.more.user.as_deref().or(self.more.lock.map(|_| ""));
+        if let Some(user) = user {
             bytes = postcard::to_extend(user, bytes).expect("plain data encodes");
+        }
+        if let Some(lock) = &self.more.lock {
+            bytes = postcard::to_extend(lock, bytes).expect("plain data encodes");
         }
         if bytes.len() > BYTES_MAX {
             let message =
@@ -109,11 +116,16 @@ impl Properties {
                     [] => Ok(properties),
                     rest => {
                         let (more, rest) = postcard::take_from_bytes::<More>(rest)?;
-                        let user = match rest {
+                        let (user, rest): (Option<String>, _) = match rest {
+                            [] => (None, rest),
+                            rest => postcard::take_from_bytes(rest).map(|(user, rest)| (Some(user), rest))?,
+                        };
+                        let lock = match rest {
                             [] => None,
                             rest => Some(postcard::from_bytes(rest)?),
                         };
-                        Ok(Properties { more: More { user, ..more }, ..properties })
+                        let user = user.filter(|user: &String| !user.is_empty());
+                        Ok(Properties { more: More { user, lock, ..more }, ..properties })
                     }
                 })
                 .map(Properties::without_reserved)
@@ -150,7 +162,7 @@ mod tests {
         assert_eq!(PartSums::of(ChecksumKind::Crc32, many.iter().map(Some)), None);
 
         let plain = with_meta("size");
-        let more = More { is_full: true, parts: Some(parts), user: None };
+        let more = More { is_full: true, parts: Some(parts), ..More::default() };
         let full = Properties { more, ..plain.clone() };
         let (short, long) = (plain.encode().unwrap(), full.encode().unwrap());
         assert!(long.starts_with(&short) && long.len() > short.len());
@@ -167,6 +179,13 @@ mod tests {
         let longest = of_user.encode().unwrap();
         assert!(longest.starts_with(&long));
         assert_eq!(Properties::decode(&longest).unwrap(), of_user);
+        // And what is to hold an upload, with a user and without one.
+        let retention = Some(stoker_store::Retention { is_compliance: true, until_ms: 9 });
+        let lock = Some(Lock { retention, is_held: true });
+        for properties in [&of_user, &plain] {
+            let locked = Properties { more: More { lock, ..properties.more.clone() }, ..properties.clone() };
+            assert_eq!(Properties::decode(&locked.encode().unwrap()).unwrap(), locked);
+        }
         let (_, behind) = postcard::take_from_bytes::<Properties>(&longest[1..]).unwrap();
         assert_eq!(postcard::from_bytes::<More>(behind).unwrap(), full.more);
         for len in short.len() + 1..long.len() {

@@ -21,5 +21,6 @@ pub(crate) fn file_row() -> FileRow {
         properties: Vec::new(),
         home: [0; 16],
         links: None,
+        past: None,
     }
 }

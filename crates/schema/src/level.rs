@@ -32,7 +32,9 @@ impl Level {
     /// keys, sealed records, and messages that carry them.
     ///
     /// 5: witnesses, nodes that vote and hold nothing (a release that does not know them would send them chunks).
-    pub const NEWEST: Level = Level(5);
+    ///
+    /// 6: volumes that keep versions (a release that does not know them would replace and delete what has to stay).
+    pub const NEWEST: Level = Level(6);
 }
 
 impl fmt::Display for Level {

@@ -72,6 +72,10 @@ pub enum Subject {
     Holders,
     /// What a copy is made of.
     Source,
+    /// The id of a version.
+    Version,
+    /// What holds a version.
+    Lock,
 }
 
 /// An error of the door.

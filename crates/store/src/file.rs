@@ -5,6 +5,7 @@ use stoker_format::VersionId;
 
 use crate::error::{ErrorKind, Result, StoreError};
 use crate::key::Key;
+use crate::past::{Lock, VersionInfo};
 
 /// Names of user metadata that begin with this are our own: in the lake they carry what a bucket has no place for, and nodes
 /// act upon them.
@@ -41,6 +42,9 @@ pub struct Attributes {
     pub mtime_ns: Option<i64>,
     /// Extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What is to hold the version that is written with them. It is no property, and in no encoding.
+    #[serde(skip)]
+    pub lock: Option<Lock>,
 }
 
 impl Attributes {
@@ -128,6 +132,9 @@ pub struct FileInfo {
     /// Bytes that are stored, if the file has holes; none if all are. Not in the encoding either, for the same reason.
     #[serde(skip)]
     pub allocated: Option<u64>,
+    /// Which version it is, if its volume keeps versions. Not in the encoding.
+    #[serde(skip)]
+    pub past: Option<VersionInfo>,
 }
 
 impl FileInfo {

@@ -28,6 +28,7 @@ mod name_ids;
 mod numbers;
 mod operator;
 mod outage;
+mod past;
 mod patience;
 mod people;
 mod receipt;
@@ -79,6 +80,10 @@ pub use operator::{
     SourceStatus, StandbyInfo, StopVerdict, VolumeProtection,
 };
 pub use outage::{CatalogAt, NodeWord, Outage, Outages, StaleView};
+pub use past::{
+    DefaultRetention, Keeps, LOCK_SETTING, Lock, LockChange, NULL_VERSION, RETENTION_DAYS_MAX, RETENTION_YEARS_MAX, Retention,
+    VERSIONING_SETTING, VersionDelete, VersionDeleted, VersionEntry, VersionInfo, Versioning, VersionsPage, VersionsRequest,
+};
 pub use patience::{patience, patiently};
 pub use people::{
     AccountInfo, AccountName, PROJECTS_MAX, People, PeopleChange, ProjectInfo, QuotaLimits, TENANTS_MAX,

@@ -54,6 +54,9 @@ pub struct Receipt {
     pub lake: Option<String>,
     /// Etag that the lake gave, once it is there.
     pub lake_etag: Option<String>,
+    /// The id of the version, if its volume keeps versions. Not in the encoding.
+    #[serde(skip)]
+    pub version_id: Option<String>,
 }
 
 /// What to wait for.

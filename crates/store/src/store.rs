@@ -17,6 +17,7 @@ use crate::list::{ListPage, ListRequest};
 use crate::lock::{LockClient, LockHeld, LockOwner, LockRequest};
 use crate::numbers::Counter;
 use crate::operator::{AccessKey, Conflict, Explanation, NodeStatus, Order, Report, Resolution};
+use crate::past::{LockChange, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest};
 use crate::receipt::{Awaited, Receipt};
 use crate::set::{SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload};
 use crate::upload::{PartChoice, PartsPage, UploadId, UploadInfo, UploadsPage};
@@ -25,6 +26,7 @@ use crate::write::{AttributesChange, Condition, CopyRequest, Finish, RenameMode,
 use crate::{Attributes, ChecksumKind};
 
 const NO_LOCKS: &str = "files behind this door cannot be locked";
+const NO_VERSIONS: &str = "versions of files are not told apart behind this door";
 
 /// A future that can be sent between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -282,6 +284,34 @@ pub trait Store: Send + Sync + 'static {
         _owners: Vec<LockOwner>,
     ) -> BoxFuture<'a, Result<Vec<LockOwner>>> {
         Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, NO_LOCKS))))
+    }
+
+    // Versions. Whatever takes a key takes that of one version as well ([`Key::version_of`]), and shows or copies that one.
+
+    /// Lists versions and markers.
+    fn versions<'a>(
+        &'a self,
+        _volume: &'a str,
+        _request: VersionsRequest,
+    ) -> BoxFuture<'a, Result<VersionsPage>> {
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, NO_VERSIONS))))
+    }
+    /// Deletes keys, or one version of a key for good; one answer each. What is held or retained refuses: `Denied` about `Lock`.
+    fn delete_versions<'a>(
+        &'a self,
+        _volume: &'a str,
+        _deletes: Vec<VersionDelete>,
+    ) -> BoxFuture<'a, Result<Vec<Result<VersionDeleted>>>> {
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, NO_VERSIONS))))
+    }
+    /// Changes what holds a version; the key is that of a version, or the present one is meant.
+    fn set_version_lock<'a>(
+        &'a self,
+        _volume: &'a str,
+        _key: &'a Key,
+        _change: LockChange,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, NO_VERSIONS))))
     }
 
     /// What users say of a volume under a name, which the door that takes it understands.

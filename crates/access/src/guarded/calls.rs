@@ -5,10 +5,11 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
+    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
     PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
     SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
-    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer, volume_tenant,
+    VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy,
+    WriteRequest, Writer, volume_tenant,
 };
 
 use super::{Decided, POLICY_SETTING, Who, full_of, is_limited, own_is_full, own_of, told};
@@ -316,27 +317,32 @@ impl Store for Decided {
             }
             return self.shared.store.delete(volume, keys);
         }
-        Box::pin(async move {
-            let rights = self.rights().await?;
-            let full = full_of(&rights, volume);
-            self.know(&rights, &full).await?;
-            self.judge(&rights, Action::Delete, Resource::Glimpse(&full))?;
-            let verdict =
-                |key: &Key| self.judge(&rights, Action::Delete, Resource::Key(&full, key.as_bytes()));
-            let verdicts: Vec<Result<()>> = keys.iter().map(|(key, _)| verdict(key)).collect();
-            let mut verdict = verdicts.iter();
-            let allowed: Vec<(Key, Condition)> =
-                keys.into_iter().filter(|_| verdict.next().is_some_and(Result::is_ok)).collect();
-            if allowed.is_empty() {
-                return Ok(verdicts.into_iter().map(|verdict| verdict.map(|()| false)).collect());
-            }
-            let answers = told(self.shared.store.delete(&full, allowed).await, &full, volume)?;
-            let mut answers = answers.into_iter();
-            let lost = || StoreError::new(ErrorKind::Unavailable, "a delete was not answered");
-            let answer =
-                |verdict: Result<()>| verdict.and_then(|()| answers.next().unwrap_or_else(|| Err(lost())));
-            Ok(verdicts.into_iter().map(answer).collect())
-        })
+        Box::pin(self.delete_each(volume, keys))
+    }
+
+    fn versions<'a>(
+        &'a self,
+        volume: &'a str,
+        request: VersionsRequest,
+    ) -> BoxFuture<'a, Result<VersionsPage>> {
+        at!(self, Versions, volume, |v| Resource::Key(v, &request.prefix), |s| s.versions(v, request))
+    }
+
+    fn delete_versions<'a>(
+        &'a self,
+        volume: &'a str,
+        deletes: Vec<VersionDelete>,
+    ) -> BoxFuture<'a, Result<Vec<Result<VersionDeleted>>>> {
+        Box::pin(self.delete_each_version(volume, deletes))
+    }
+
+    fn set_version_lock<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        change: LockChange,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.lock_version(volume, key, change))
     }
 
     fn set_attributes<'a>(

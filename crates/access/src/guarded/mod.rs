@@ -7,6 +7,7 @@ mod calls;
 mod policed;
 mod record;
 mod recorded;
+mod versions;
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -18,7 +19,7 @@ use crate::decide::{Resource, Rights, Verdict, full_name};
 use crate::guard::Shared;
 use crate::members::{KeyRights, Members};
 use crate::origin::Origin;
-use crate::policy::names_of;
+use crate::policy::{names_of, version_names_of};
 use crate::told::Told;
 
 pub use policed::POLICY_SETTING;
@@ -152,7 +153,10 @@ impl Decided {
     }
 
     fn judge(&self, rights: &Rights, action: Action, resource: Resource<'_>) -> Result<()> {
-        self.judge_as(names_of(action), rights, action, resource)
+        match resource.of_version() {
+            Some(plain) => self.judge_as(version_names_of(action), rights, action, plain),
+            None => self.judge_as(names_of(action), rights, action, resource),
+        }
     }
 
     /// The same for an action that S3 calls so.

@@ -148,7 +148,7 @@ impl Note {
     }
 
     /// Writes down what became of one of many: what it is answered, and what is to be waited for.
-    pub fn ends_one(self, answer: Result<bool>) -> (Result<bool>, Option<Ticket>) {
+    pub fn ends_one<T>(self, answer: Result<T>) -> (Result<T>, Option<Ticket>) {
         let refuses = self.log.refuses();
         match answer {
             Err(fault) => (Err(self.fails(fault)), None),

@@ -8,10 +8,10 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     Context, CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
+    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
     PartsPage, PeopleChange, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
-    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo,
-    VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VersionDelete,
+    VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::record::{RecordedFile, RecordedWriter};
@@ -28,7 +28,7 @@ pub const AUDIT_FULL: &[u8] = b"full";
 
 /// A store that does what its caller may do, and writes down what it did.
 pub struct Guarded {
-    decided: Decided,
+    pub(super) decided: Decided,
 }
 
 /// A call that changes something: its line is written when it is over.
@@ -133,7 +133,7 @@ impl Guarded {
         self.decided.write_stranger(action, volume, key, why);
     }
 
-    fn log(&self) -> Option<&Arc<Log>> {
+    pub(super) fn log(&self) -> Option<&Arc<Log>> {
         self.decided.shared.log.as_ref()
     }
 
@@ -330,30 +330,33 @@ impl Store for Guarded {
         volume: &'a str,
         keys: Vec<(Key, Condition)>,
     ) -> BoxFuture<'a, Result<Vec<Result<bool>>>> {
-        if self.log().is_none() {
-            return self.decided.delete(volume, keys);
-        }
-        Box::pin(async move {
-            let Some(note) = self.decided.note(Action::Delete, volume, None).await? else {
-                return self.decided.delete(volume, keys).await;
-            };
-            let full = note.volume();
-            let notes: Vec<_> = keys.iter().map(|(key, _)| note.of_key(&full, key.as_bytes())).collect();
-            let answers = match self.decided.delete(volume, keys).await {
-                Ok(answers) => answers,
-                Err(fault) => return note.ends(Err(fault), |_| 0).await,
-            };
-            // All lines are written, and then all are waited for together.
-            let mut told = Vec::with_capacity(answers.len());
-            let mut waiting = Vec::new();
-            for (answer, note) in answers.into_iter().zip(notes) {
-                let (answer, ticket) = note.ends_one(answer);
-                waiting.extend(ticket);
-                told.push(answer);
-            }
-            note.wait(waiting).await?;
-            Ok(told)
-        })
+        Box::pin(self.delete_noted(volume, keys))
+    }
+
+    fn versions<'a>(
+        &'a self,
+        volume: &'a str,
+        request: VersionsRequest,
+    ) -> BoxFuture<'a, Result<VersionsPage>> {
+        look!(self, Versions, volume, request.prefix.as_slice(), |s| s.versions(volume, request))
+    }
+
+    fn delete_versions<'a>(
+        &'a self,
+        volume: &'a str,
+        deletes: Vec<VersionDelete>,
+    ) -> BoxFuture<'a, Result<Vec<Result<VersionDeleted>>>> {
+        Box::pin(self.delete_versions_noted(volume, deletes))
+    }
+
+    fn set_version_lock<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        change: LockChange,
+    ) -> BoxFuture<'a, Result<()>> {
+        change!(self, SetVersionLock, volume, Some(key.as_bytes()), |s| s
+            .set_version_lock(volume, key, change))
     }
 
     fn set_attributes<'a>(

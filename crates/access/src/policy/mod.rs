@@ -208,6 +208,8 @@ pub(crate) fn names_of(action: Action) -> &'static [&'static str] {
         A::Stat | A::Entry | A::PartChecksums | A::Receipt | A::Wait | A::Explain => &["s3:GetObject"],
         A::SetStatus | A::SetFind | A::SetLatest => &["s3:GetObject"],
         A::List => &["s3:ListBucket"],
+        A::Versions => &["s3:ListBucketVersions"],
+        A::SetVersionLock => &["s3:PutObjectRetention"],
         A::Create | A::Edit | A::EditNow | A::Copy | A::SetAttributes | A::Drain => &["s3:PutObject"],
         A::UploadCreate | A::UploadCreateFull | A::UploadPart | A::UploadPartCopy | A::UploadComplete => {
             &["s3:PutObject"]
@@ -216,12 +218,22 @@ pub(crate) fn names_of(action: Action) -> &'static [&'static str] {
         A::ConflictResolve => &["s3:PutObject"],
         A::Link => &["s3:GetObject", "s3:PutObject"],
         A::Rename => &["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
-        A::Delete => &["s3:DeleteObject"],
+        A::Delete | A::DeleteVersions => &["s3:DeleteObject"],
         A::UploadAbort => &["s3:AbortMultipartUpload"],
         A::UploadParts => &["s3:ListMultipartUploadParts"],
         A::Uploads => &["s3:ListBucketMultipartUploads"],
         A::VolumeDelete => &["s3:DeleteBucket"],
         _ => &[],
+    }
+}
+
+/// The same of what is about one version of a key.
+pub(crate) fn version_names_of(action: Action) -> &'static [&'static str] {
+    match names_of(action) {
+        ["s3:GetObject"] => &["s3:GetObjectVersion"],
+        ["s3:DeleteObject"] => &["s3:DeleteObjectVersion"],
+        _ if action == Action::SetAttributes => &["s3:PutObjectVersionTagging"],
+        names => names,
     }
 }
 
@@ -232,6 +244,8 @@ pub(crate) fn name_of_setting(setting: &str) -> &'static [&'static str] {
         "tagging" => &["s3:PutBucketTagging"],
         "ownership" => &["s3:PutBucketOwnershipControls"],
         "public-access" => &["s3:PutBucketPublicAccessBlock"],
+        "versioning" => &["s3:PutBucketVersioning"],
+        "object-lock" => &["s3:PutBucketObjectLockConfiguration"],
         _ => &[],
     }
 }
@@ -239,17 +253,17 @@ pub(crate) fn name_of_setting(setting: &str) -> &'static [&'static str] {
 /// Names that only a yes may have: who may do what is asked for may do these, and they are told apart nowhere.
 const ALSO_GIVEN: &[&str] = &[
     "s3:deleteobjecttagging",
-    "s3:deleteobjectversion",
     "s3:getbucketacl",
     "s3:getbucketcors",
     "s3:getbucketlocation",
     "s3:getbuckettagging",
+    "s3:getbucketobjectlockconfiguration",
     "s3:getbucketversioning",
     "s3:getobjectacl",
     "s3:getobjectattributes",
+    "s3:getobjectlegalhold",
+    "s3:getobjectretention",
     "s3:getobjecttagging",
-    "s3:getobjectversion",
-    "s3:listbucketversions",
     "s3:putobjectacl",
     "s3:putobjecttagging",
 ];
@@ -257,8 +271,10 @@ const ALSO_GIVEN: &[&str] = &[
 /// Whether a policy may name an action.
 fn is_known(pattern: &str, is_allow: bool) -> bool {
     let fits = |name: &str| pattern::fits(pattern.as_bytes(), name.to_ascii_lowercase().as_bytes());
-    let settings = ["cors", "tagging", "ownership", "public-access"];
-    let of_calls = Action::ALL.iter().flat_map(|action| names_of(*action)).copied();
+    let settings = ["cors", "tagging", "ownership", "public-access", "versioning", "object-lock"];
+    let names = |action: &Action| names_of(*action).iter().chain(version_names_of(*action));
+    let of_locks = ["s3:PutObjectLegalHold", "s3:BypassGovernanceRetention"];
+    let of_calls = Action::ALL.iter().flat_map(names).copied().chain(of_locks);
     of_calls.chain(settings.iter().flat_map(|setting| name_of_setting(setting)).copied()).any(fits)
         || (is_allow && ALSO_GIVEN.iter().copied().any(fits))
 }

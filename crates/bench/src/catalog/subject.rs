@@ -171,5 +171,6 @@ fn file(number: u64) -> FileRow {
         properties: Vec::new(),
         home: [0; 16],
         links: None,
+        past: None,
     }
 }

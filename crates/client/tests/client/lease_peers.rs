@@ -132,6 +132,7 @@ fn file_info(bytes: &[u8]) -> Response {
         drain: DrainState::Dirty,
         links: 1,
         allocated: None,
+        past: None,
     }))
 }
 

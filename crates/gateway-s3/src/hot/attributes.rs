@@ -8,6 +8,7 @@ use stoker_store::{Access, Attributes, is_meta_reserved};
 
 use crate::percent::{self, Plus};
 use crate::refusal::{Code, Refusal, Result};
+use crate::versions::lock_of_headers;
 
 /// Most bytes of user metadata, names and values together.
 const META_BYTES_MAX: usize = 2048;
@@ -46,6 +47,7 @@ pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attribu
     let mut attributes = Attributes {
         owner: Some((access.uid, access.gid)),
         tags: tags_of_header(headers)?,
+        lock: lock_of_headers(headers)?,
         ..Attributes::default()
     };
     let mut meta_bytes = 0;
@@ -188,7 +190,6 @@ fn refuse_unsupported(headers: &HeaderMap) -> Result<()> {
             .with("Header", name));
         }
         if rest.starts_with("server-side-encryption")
-            || rest.starts_with("object-lock-")
             || rest == "website-redirect-location"
             || rest == "write-offset-bytes"
         {
@@ -335,7 +336,7 @@ mod tests {
             ("x-amz-storage-class", "COLD", Code::InvalidStorageClass),
             ("x-amz-server-side-encryption-customer-algorithm", "AES256", Code::NotImplemented),
             ("x-amz-server-side-encryption", "AES256", Code::NotImplemented),
-            ("x-amz-object-lock-mode", "GOVERNANCE", Code::NotImplemented),
+            ("x-amz-object-lock-mode", "GOVERNANCE", Code::InvalidArgument),
             ("x-amz-meta-a", &long, Code::MetadataTooLarge),
             ("x-amz-tagging", "a=1&a=2", Code::InvalidTag),
             ("x-amz-tagging", &many, Code::InvalidTag),

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::counters::Counters;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
+use crate::versions::{add_version, key_asked, missing, not_of_marker};
 
 use super::condition::{ReadCondition, Verdict, failed, range_counts};
 use super::file_body::PIECE_BYTES_MAX;
@@ -56,9 +57,12 @@ pub(crate) async fn get_object(
     read: Read<'_>,
     counters: &Arc<Counters>,
 ) -> Result<Answer> {
-    check_version(read.query)?;
+    let key = key_asked(read.key, read.query)?;
     attributes::refuse_customer_key(read.headers)?;
-    let file = store.open(read.volume, read.key).await?;
+    let file = match store.open(read.volume, &key).await {
+        Ok(file) => file,
+        Err(fault) => return Err(missing(store, read.volume, read.key, read.query, fault).await),
+    };
     let info = file.info();
     if let Some(answer) = judged(&read, info)? {
         return Ok(answer);
@@ -81,9 +85,15 @@ pub(crate) async fn get_object(
 
 /// Answers with the same headers and no bytes.
 pub(crate) async fn head_object(store: &dyn Store, read: Read<'_>) -> Result<Answer> {
-    check_version(read.query)?;
+    let key = key_asked(read.key, read.query)?;
     attributes::refuse_customer_key(read.headers)?;
-    let info = store.stat(read.volume, read.key).await?;
+    let info = match store.stat(read.volume, &key).await {
+        Ok(info) => info,
+        Err(fault) => return Err(missing(store, read.volume, read.key, read.query, fault).await),
+    };
+    if let Some(version) = info.past.as_ref().filter(|version| version.is_marker) {
+        return Err(not_of_marker(version));
+    }
     match judged(&read, &info)? {
         Some(answer) => Ok(answer),
         None => {
@@ -137,15 +147,6 @@ async fn first_piece(file: &dyn File, start: u64, len: u64) -> Result<Bytes> {
         return Err(Refusal::new(Code::InternalError, "The file is not as long as it says."));
     }
     Ok(first)
-}
-
-/// There is one version of each file, and it has no id.
-pub(crate) fn check_version(query: &Query) -> Result<()> {
-    match query.get("versionId") {
-        None | Some("null") => Ok(()),
-        Some(version) => Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist.")
-            .with("VersionId", version)),
-    }
 }
 
 /// The answer if the conditions do not hold.
@@ -247,6 +248,7 @@ fn identify(headers: &mut HeaderMap, info: &FileInfo) -> Result<()> {
     headers.insert(header::ETAG, etag_value(&info.etag)?);
     let modified = httpdate::fmt_http_date(clock::from_unix_ms(info.modified_ms));
     headers.insert(header::LAST_MODIFIED, value(&modified)?);
+    add_version(headers, info.past.as_ref());
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::sets::{ShardMark, check_plain};
 use crate::target::{Target, key_of};
+use crate::versions::check_lockable;
 use crate::{clock, rights, xml};
 
 use super::arrivals::{Arrival, Arrivals};
@@ -79,6 +80,7 @@ pub(crate) async fn post_object(auth: &Authenticator, post: Post<'_>) -> Result<
     ShardMark::refuse(&attributes)?;
     check_plain(&key)?;
     let demands = Demands::of(&headers, None)?;
+    check_lockable(&*credential.view, post.volume, attributes.lock.as_ref()).await?;
     let request = WriteRequest { attributes, ..WriteRequest::default() };
     let writer = credential.view.create(post.volume, &key, request).await?;
 

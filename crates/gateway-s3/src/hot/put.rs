@@ -9,6 +9,7 @@ use crate::auth::{Credential, Payload};
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::sets::{self, ShardMark};
+use crate::versions::check_lockable;
 
 use super::arrivals::{Arrival, Arrivals};
 use super::attributes;
@@ -51,6 +52,7 @@ pub(crate) async fn put_object(store: &dyn Store, write: Write<'_>) -> Result<An
         demands.want_md5();
     }
     let condition = write_condition(write.headers)?;
+    check_lockable(store, write.volume, attributes.lock.as_ref()).await?;
     let request = WriteRequest { attributes, condition, size: Some(size), append: false };
     let writer = store.create(write.volume, write.key, request).await?;
     let receipt = receive(write, size, demands, writer).await?;
@@ -253,6 +255,9 @@ pub(crate) fn add_receipt(headers: &mut HeaderMap, receipt: &Receipt) -> Result<
     {
         headers.insert(checksum::header_of(shown.kind), value);
         headers.insert("x-amz-checksum-type", HeaderValue::from_static(checksum::type_of(shown)));
+    }
+    if let Some(Ok(value)) = receipt.version_id.as_deref().map(HeaderValue::from_str) {
+        headers.insert("x-amz-version-id", value);
     }
     if let Ok(value) = HeaderValue::from_str(&receipt_text(receipt)) {
         headers.insert("x-stoker-receipt", value);

@@ -5,10 +5,13 @@ use std::time::Duration;
 use http::HeaderMap;
 use s3s::S3Response;
 use s3s::dto::*;
-use stoker_store::{ErrorKind, ListRequest, Subject, VolumeOptions};
+use stoker_store::{
+    ErrorKind, Keeps, LOCK_SETTING, ListRequest, Subject, VERSIONING_SETTING, VersionsRequest, VolumeOptions,
+};
 use tokio::time::Instant;
 
 use crate::refusal::{Code, Refusal, Result};
+use crate::versions::versioning;
 
 use super::configured::{BUCKET_OWNER_ENFORCED, NOT_OTHERWISE_OWNED};
 use super::seam::{Caller, Operations, owner, timestamp};
@@ -60,9 +63,6 @@ pub(super) async fn create_bucket(
     caller: &Caller,
     input: CreateBucketInput,
 ) -> Result<S3Response<CreateBucketOutput>> {
-    if input.object_lock_enabled_for_bucket == Some(true) {
-        return Err(Refusal::new(Code::NotImplemented, "Object Lock is not implemented."));
-    }
     if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") {
         return Err(Refusal::new(Code::AccessControlListNotSupported, "The bucket does not allow ACLs."));
     }
@@ -97,6 +97,13 @@ pub(super) async fn create_bucket(
         ));
     }
     caller.store().volume_create(&input.bucket, VolumeOptions::default()).await?;
+    if input.object_lock_enabled_for_bucket == Some(true)
+        && let Err(fault) = lock(caller, &input.bucket).await
+    {
+        // Nobody gets a bucket whose objects can go, who wanted another one.
+        caller.store().volume_delete(&input.bucket).await?;
+        return Err(fault.into());
+    }
     if ownership.is_some() {
         let document = format!(
             "<OwnershipControls xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Rule><ObjectOwnership>{BUCKET_OWNER_ENFORCED}\
@@ -105,6 +112,13 @@ pub(super) async fn create_bucket(
         caller.store().set_volume_setting(&input.bucket, "ownership", Some(document.into_bytes())).await?;
     }
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", input.bucket)) }))
+}
+
+/// A new bucket keeps versions, and they can be locked.
+async fn lock(caller: &Caller, volume: &str) -> stoker_store::Result<()> {
+    let store = caller.store();
+    store.set_volume_setting(volume, VERSIONING_SETTING, Some(b"enabled".to_vec())).await?;
+    store.set_volume_setting(volume, LOCK_SETTING, Some(b"lock".to_vec())).await
 }
 
 pub(super) async fn delete_bucket(
@@ -130,7 +144,11 @@ pub(super) async fn delete_bucket(
 /// Whether a client would call the volume empty, though deletes may still be on their way to the lake.
 async fn looks_empty(caller: &Caller, volume: &str) -> Result<bool> {
     let page = caller.store().list(volume, ListRequest { limit: 1, ..ListRequest::default() }).await?;
-    Ok(page.entries.is_empty())
+    if !page.entries.is_empty() || versioning(caller.store(), volume).await?.keeps == Keeps::Nothing {
+        return Ok(page.entries.is_empty());
+    }
+    let request = VersionsRequest { limit: 1, ..VersionsRequest::default() };
+    Ok(caller.store().versions(volume, request).await?.entries.is_empty())
 }
 
 /// Aborts uploads of a volume that is to go; false if there were none.
@@ -171,12 +189,16 @@ pub(super) async fn get_bucket_location(
     Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
 }
 
-/// There are no versions, and S3 says so with an empty answer.
 pub(super) async fn get_bucket_versioning(
     _: &Operations,
     caller: &Caller,
     input: GetBucketVersioningInput,
 ) -> Result<S3Response<GetBucketVersioningOutput>> {
     caller.store().volume(&input.bucket).await?;
-    Ok(S3Response::new(GetBucketVersioningOutput::default()))
+    let status = match versioning(caller.store(), &input.bucket).await?.keeps {
+        Keeps::Nothing => None,
+        Keeps::Versions => Some(BucketVersioningStatus::from_static(BucketVersioningStatus::ENABLED)),
+        Keeps::Last => Some(BucketVersioningStatus::from_static(BucketVersioningStatus::SUSPENDED)),
+    };
+    Ok(S3Response::new(GetBucketVersioningOutput { status, ..GetBucketVersioningOutput::default() }))
 }

@@ -320,6 +320,7 @@ fn output(receipt: &Receipt) -> CompleteMultipartUploadOutput {
         location: Some(format!("/{}/{}", receipt.volume, receipt.key)),
         bucket: Some(receipt.volume.clone()),
         key: Some(receipt.key.clone()),
+        version_id: receipt.version_id.clone(),
         e_tag: Some(ETag::Strong(receipt.etag.clone())),
         checksum_crc32: sum(ChecksumKind::Crc32),
         checksum_crc32c: sum(ChecksumKind::Crc32c),

@@ -163,13 +163,13 @@ fn rules(document: &[u8]) -> Result<Vec<Rule>> {
     rules.into_iter().map(rule).collect()
 }
 
-fn parse<'d, T: Deserialize<'d>>(document: &'d [u8]) -> Result<T> {
+pub(crate) fn parse<'d, T: Deserialize<'d>>(document: &'d [u8]) -> Result<T> {
     let mut reader = Deserializer::new(document);
     let read = T::deserialize(&mut reader).and_then(|read| reader.expect_eof().map(|()| read));
     read.map_err(|_| malformed())
 }
 
-fn malformed() -> Refusal {
+pub(crate) fn malformed() -> Refusal {
     Refusal::new(
         Code::MalformedXML,
         "The XML you provided was not well-formed or did not validate against our published schema",

@@ -17,6 +17,7 @@ use crate::hot::range::Range;
 use crate::refusal::{Code, Refusal, Result};
 use crate::sets::ShardMark;
 use crate::target::key_of;
+use crate::versions::check_lockable;
 
 use super::copy_source::CopySource;
 use super::seam::{Caller, Operations};
@@ -33,6 +34,10 @@ impl Source {
         let CopySource { volume, key } = CopySource::of(caller.headers())?;
         attributes::refuse_customer_key(caller.headers())?;
         let info = caller.store().stat(&volume, &key).await?;
+        if info.past.as_ref().is_some_and(|version| version.is_marker) {
+            let message = "The source of a copy request may not specifically refer to a delete marker by version id.";
+            return Err(Refusal::new(Code::InvalidRequest, message));
+        }
         let condition = source_condition(caller);
         match condition.judge(&info.etag, info.modified_ms) {
             Verdict::Proceed => {}
@@ -83,6 +88,7 @@ pub(super) async fn copy_object(
     let condition = write_condition(caller.headers())?;
     let source = Source::find(caller).await?;
     let to = key_of(input.key)?;
+    check_lockable(caller.store(), &input.bucket, given.lock.as_ref()).await?;
     // Another class is a change, though none is kept here: tools move objects between classes in this way.
     let changes = replaces_meta || caller.header("x-amz-storage-class").is_some();
     if source.volume == input.bucket && source.key == to && !changes {
@@ -92,6 +98,7 @@ pub(super) async fn copy_object(
              metadata, storage class, website redirect location or encryption attributes.",
         ));
     }
+    let source_version = source.info.past.as_ref().map(|version| version.id.clone());
     let kept = source.info.attributes.clone();
     let tags = if replaces_tags { given.tags.clone() } else { kept.tags.clone() };
     let base = if replaces_meta { given.clone() } else { kept };
@@ -102,7 +109,7 @@ pub(super) async fn copy_object(
         to_volume: input.bucket,
         to,
         condition,
-        attributes: Some(stoker_store::Attributes { tags, owner: given.owner, ..base }),
+        attributes: Some(stoker_store::Attributes { tags, owner: given.owner, lock: given.lock, ..base }),
     };
     let receipt = caller.store().copy(request).await?;
     let shown = checksum::shown(&receipt.checksums);
@@ -120,8 +127,13 @@ pub(super) async fn copy_object(
     let mut headers = HeaderMap::new();
     add_receipt(&mut headers, &receipt)?;
     headers.remove(http::header::ETAG);
+    let copied = source_version;
     Ok(S3Response::with_headers(
-        CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() },
+        CopyObjectOutput {
+            copy_object_result: Some(result),
+            copy_source_version_id: copied,
+            ..CopyObjectOutput::default()
+        },
         headers,
     ))
 }
@@ -137,6 +149,7 @@ pub(super) async fn upload_part_copy(
         None => None,
         Some(text) => Some(source_range(text, source.info.size)?),
     };
+    let copy_source_version_id = source.info.past.as_ref().map(|version| version.id.clone());
     let part = PartSource { condition: source.condition(), volume: source.volume, key: source.key, range };
     let (key, upload) = (key_of(input.key)?, UploadId(input.upload_id));
     let receipt = caller.store().upload_part_copy(&input.bucket, &key, &upload, number, part).await?;
@@ -146,7 +159,11 @@ pub(super) async fn upload_part_copy(
         ..CopyPartResult::default()
     };
     let copy_part_result = Some(result);
-    Ok(S3Response::new(UploadPartCopyOutput { copy_part_result, ..UploadPartCopyOutput::default() }))
+    Ok(S3Response::new(UploadPartCopyOutput {
+        copy_part_result,
+        copy_source_version_id,
+        ..UploadPartCopyOutput::default()
+    }))
 }
 
 /// Both ends must be given and lie inside, unlike with a read.

@@ -6,6 +6,7 @@ use stoker_store::{Key, check_bucket_name};
 use crate::percent::{self, Plus};
 use crate::refusal::{Code, Refusal, Result};
 use crate::target::key_of;
+use crate::versions::key_of_version;
 
 const HEADER: &str = "x-amz-copy-source";
 const VERSION: &[u8] = b"?versionId=";
@@ -25,9 +26,7 @@ impl CopySource {
             Some(at) => (&raw[..at], Some(&raw[at + VERSION.len()..])),
             None => (raw, None),
         };
-        if version.is_some_and(|version| !version.is_empty() && version != b"null") {
-            return Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist."));
-        }
+        let version = version.map(|version| std::str::from_utf8(version).unwrap_or("?"));
         let name = percent::decode(name, Plus::Space)
             .and_then(|bytes| String::from_utf8(bytes).ok())
             .ok_or_else(|| invalid("Copy Source must be URL-encoded UTF-8."))?;
@@ -44,7 +43,8 @@ impl CopySource {
         if let Err(error) = check_bucket_name(volume) {
             return Err(Refusal::from(error).with("BucketName", volume));
         }
-        Ok(CopySource { volume: volume.to_owned(), key: key_of(key.to_owned())? })
+        let key = key_of_version(&key_of(key.to_owned())?, version)?;
+        Ok(CopySource { volume: volume.to_owned(), key })
     }
 }
 

@@ -2,22 +2,48 @@
 
 use s3s::S3Response;
 use s3s::dto::*;
-use stoker_store::{Condition, Key};
+use stoker_store::{Condition, Keeps, NULL_VERSION, VersionDelete, VersionDeleted};
 
 use crate::hot::condition::parse_etags;
 use crate::refusal::{Code, Refusal, Result};
 use crate::target::key_of;
+use crate::versions::versioning;
 
 use super::seam::{Caller, Operations};
 
 /// Most keys in one request.
 const KEYS_MAX: usize = 1000;
 
-fn check_version(version: Option<&str>) -> Result<()> {
-    match version {
-        None | Some("" | "null") => Ok(()),
-        Some(_) => Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist.")),
+/// Whether the holder of a key that may bypass it asks for that.
+fn bypasses(caller: &Caller) -> bool {
+    caller.header("x-amz-bypass-governance-retention").is_some_and(|text| text.eq_ignore_ascii_case("true"))
+}
+
+/// Deletes one by one. In a bucket that never kept versions an object is its one version, and is deleted as ever.
+async fn delete(caller: &Caller, volume: &str, wishes: Vec<VersionDelete>) -> Result<Vec<Result<VersionDeleted>>> {
+    let store = caller.store();
+    if versioning(store, volume).await?.keeps != Keeps::Nothing {
+        let answers = store.delete_versions(volume, wishes).await?;
+        return Ok(answers.into_iter().map(|answer| answer.map_err(Refusal::from)).collect());
     }
+    let (mut plain, mut places) = (Vec::new(), Vec::new());
+    for wish in wishes {
+        match wish.version.as_deref() {
+            None | Some(NULL_VERSION) => {
+                places.push(Ok(wish.version));
+                plain.push((wish.key, wish.condition));
+            }
+            Some(_) => places.push(Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist."))),
+        }
+    }
+    let answers = if plain.is_empty() { Vec::new() } else { store.delete(volume, plain).await? };
+    let mut answers = answers.into_iter();
+    let answer = |place: Result<Option<String>>| -> Result<VersionDeleted> {
+        let version = place?;
+        let existed = answers.next().transpose()?.unwrap_or_default();
+        Ok(VersionDeleted { existed, version, is_marker: false })
+    };
+    Ok(places.into_iter().map(answer).collect())
 }
 
 fn not_implemented() -> Refusal {
@@ -30,7 +56,6 @@ pub(super) async fn delete_object(
     caller: &Caller,
     input: DeleteObjectInput,
 ) -> Result<S3Response<DeleteObjectOutput>> {
-    check_version(input.version_id.as_deref())?;
     if caller.header("x-amz-if-match-last-modified-time").is_some()
         || caller.header("x-amz-if-match-size").is_some()
     {
@@ -39,11 +64,15 @@ pub(super) async fn delete_object(
     let condition =
         Condition { if_match: caller.header("if-match").map(parse_etags), ..Condition::default() };
     let key = key_of(input.key)?;
-    let answers = caller.store().delete(&input.bucket, vec![(key, condition)]).await?;
-    for answer in answers {
-        answer?;
+    let version = input.version_id.filter(|id| !id.is_empty());
+    let wish = VersionDelete { key, version, condition, bypass: bypasses(caller) };
+    let mut output = DeleteObjectOutput::default();
+    for answer in delete(caller, &input.bucket, vec![wish]).await? {
+        let deleted = answer?;
+        output.version_id = deleted.version;
+        output.delete_marker = deleted.is_marker.then_some(true);
     }
-    Ok(S3Response::new(DeleteObjectOutput::default()))
+    Ok(S3Response::new(output))
 }
 
 pub(super) async fn delete_objects(
@@ -61,24 +90,24 @@ pub(super) async fn delete_objects(
     let quiet = input.delete.quiet == Some(true);
     let (mut deleted, mut errors, mut wanted, mut names) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for object in objects {
-        let name = object.key.clone();
-        match wish(object) {
+        let named = (object.key.clone(), object.version_id.clone());
+        match wish(object, bypasses(caller)) {
             Ok(wish) => {
                 wanted.push(wish);
-                names.push(name);
+                names.push(named);
             }
-            Err(refusal) => errors.push(error(name, &refusal)),
+            Err(refusal) => errors.push(error(named, &refusal)),
         }
     }
     if wanted.is_empty() {
         caller.store().volume(&input.bucket).await?;
     } else {
-        let answers = caller.store().delete(&input.bucket, wanted).await?;
-        for (name, answer) in names.into_iter().zip(answers) {
+        let answers = delete(caller, &input.bucket, wanted).await?;
+        for (named, answer) in names.into_iter().zip(answers) {
             match answer {
                 Ok(_) if quiet => {}
-                Ok(_) => deleted.push(DeletedObject { key: Some(name), ..DeletedObject::default() }),
-                Err(fault) => errors.push(error(name, &Refusal::from(fault))),
+                Ok(done) => deleted.push(told(named, done)),
+                Err(refusal) => errors.push(error(named, &refusal)),
             }
         }
     }
@@ -89,20 +118,32 @@ pub(super) async fn delete_objects(
     }))
 }
 
-fn wish(object: ObjectIdentifier) -> Result<(Key, Condition)> {
-    check_version(object.version_id.as_deref())?;
+/// What is said of a key that was deleted, or of a version.
+fn told((key, version): (String, Option<String>), done: VersionDeleted) -> DeletedObject {
+    let marker = done.version.filter(|_| done.is_marker);
+    DeletedObject {
+        key: Some(key),
+        version_id: version.filter(|id| !id.is_empty()),
+        delete_marker: done.is_marker.then_some(true),
+        delete_marker_version_id: marker,
+    }
+}
+
+fn wish(object: ObjectIdentifier, bypass: bool) -> Result<VersionDelete> {
     if object.last_modified_time.is_some() || object.size.is_some() {
         return Err(not_implemented());
     }
     let if_match = object.e_tag.map(|etag| vec![etag.into_value()]);
-    Ok((key_of(object.key)?, Condition { if_match, ..Condition::default() }))
+    let condition = Condition { if_match, ..Condition::default() };
+    let version = object.version_id.filter(|id| !id.is_empty());
+    Ok(VersionDelete { key: key_of(object.key)?, version, condition, bypass })
 }
 
-fn error(key: String, refusal: &Refusal) -> Error {
+fn error((key, version_id): (String, Option<String>), refusal: &Refusal) -> Error {
     Error {
         code: Some(refusal.code.name().to_owned()),
         key: Some(key),
         message: Some(refusal.message.clone().into_owned()),
-        ..Error::default()
+        version_id,
     }
 }

@@ -2,7 +2,7 @@
 
 use s3s::S3Response;
 use s3s::dto::*;
-use stoker_store::{FileInfo, ListEntry, ListPage, ListRequest};
+use stoker_store::{FileInfo, ListEntry, ListPage, ListRequest, VersionEntry, VersionsPage, VersionsRequest};
 
 use crate::hot::checksum;
 use crate::percent::{self, Keep};
@@ -11,8 +11,6 @@ use crate::refusal::{Code, Refusal, Result};
 use super::seam::{Caller, Operations, owner, timestamp};
 use super::token;
 
-/// What S3 calls the version of an object that has none.
-const NO_VERSION: &str = "null";
 /// Most entries in one answer.
 const KEYS_MAX: usize = 1000;
 
@@ -132,7 +130,7 @@ pub(super) async fn list_objects(
     }))
 }
 
-/// Every file is its own only version, as in a bucket that never had versions.
+/// Versions and markers. In a bucket that keeps none every object is its one version.
 pub(super) async fn list_object_versions(
     _: &Operations,
     caller: &Caller,
@@ -143,40 +141,53 @@ pub(super) async fn list_object_versions(
     let limit = limit("max-keys", input.max_keys, KEYS_MAX)?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
     let after = input.key_marker.clone().filter(|marker| !marker.is_empty());
-    if input.version_id_marker.as_deref().is_some_and(|marker| !marker.is_empty()) && after.is_none() {
+    let after_version = input.version_id_marker.clone().filter(|marker| !marker.is_empty());
+    if after_version.is_some() && after.is_none() {
         return Err(invalid(
             "version-id-marker",
             "A version-id marker cannot be specified without a key marker.",
         ));
     }
-    let request = ListRequest {
+    let request = VersionsRequest {
         prefix: prefix.clone().into_bytes(),
         delimiter: delimiter.clone().map(String::into_bytes),
         after: after.map(String::into_bytes),
+        after_version,
         limit,
     };
-    let page = page(caller, &input.bucket, request).await?;
+    let page = match limit {
+        0 => {
+            caller.store().volume(&input.bucket).await?;
+            VersionsPage::default()
+        }
+        _ => caller.store().versions(&input.bucket, request).await?,
+    };
     let more = page.more;
-    let next = page.entries.last().filter(|_| more);
-    let next_version = next.and_then(|last| match last {
-        ListEntry::File(_) => Some(NO_VERSION.to_owned()),
-        ListEntry::Prefix(_) => None,
-    });
-    let next = next.map(|last| spelling.name(last.name()));
-    let (contents, common_prefixes) = split(page, spelling, true);
-    let versions = contents.into_iter().map(|object| ObjectVersion {
-        checksum_algorithm: object.checksum_algorithm,
-        checksum_type: object.checksum_type,
-        e_tag: object.e_tag,
-        is_latest: Some(true),
-        key: object.key,
-        last_modified: object.last_modified,
-        owner: object.owner,
-        size: object.size,
-        storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
-        version_id: Some(NO_VERSION.to_owned()),
-        ..ObjectVersion::default()
-    });
+    let (next_key, next_version) = match page.entries.last().filter(|_| more) {
+        Some(VersionEntry::Version { info, version, .. }) => {
+            (Some(spelling.name(info.key.as_bytes())), Some(version.id.clone()))
+        }
+        Some(VersionEntry::Prefix(prefix)) => (Some(spelling.name(prefix)), None),
+        None => (None, None),
+    };
+    let (mut versions, mut markers, mut prefixes) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in page.entries {
+        match entry {
+            VersionEntry::Prefix(prefix) => prefixes.push(CommonPrefix { prefix: Some(spelling.name(&prefix)) }),
+            VersionEntry::Version { info, version, is_latest } if version.is_marker => {
+                markers.push(DeleteMarkerEntry {
+                    is_latest: Some(is_latest),
+                    key: Some(spelling.name(info.key.as_bytes())),
+                    last_modified: Some(timestamp(info.modified_ms)),
+                    owner: Some(owner()),
+                    version_id: Some(version.id),
+                });
+            }
+            VersionEntry::Version { info, version, is_latest } => {
+                versions.push(shown(object(*info, spelling, true), version.id, is_latest));
+            }
+        }
+    }
     Ok(S3Response::new(ListObjectVersionsOutput {
         name: Some(input.bucket),
         prefix: spelling.text(Some(prefix)),
@@ -184,14 +195,31 @@ pub(super) async fn list_object_versions(
         version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
         max_keys: Some(limit as i32),
         is_truncated: Some(more),
-        versions: Some(versions.collect()),
-        common_prefixes: Some(common_prefixes),
+        versions: Some(versions),
+        delete_markers: Some(markers),
+        common_prefixes: Some(prefixes),
         delimiter: spelling.text(delimiter),
-        next_key_marker: next,
+        next_key_marker: next_key,
         next_version_id_marker: next_version,
         encoding_type: input.encoding_type,
         ..ListObjectVersionsOutput::default()
     }))
+}
+
+fn shown(object: Object, id: String, is_latest: bool) -> ObjectVersion {
+    ObjectVersion {
+        checksum_algorithm: object.checksum_algorithm,
+        checksum_type: object.checksum_type,
+        e_tag: object.e_tag,
+        is_latest: Some(is_latest),
+        key: object.key,
+        last_modified: object.last_modified,
+        owner: object.owner,
+        size: object.size,
+        storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
+        version_id: Some(id),
+        ..ObjectVersion::default()
+    }
 }
 
 pub(super) async fn list_objects_v2(

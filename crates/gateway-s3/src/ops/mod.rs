@@ -16,5 +16,5 @@ mod token;
 mod uploads;
 mod whole;
 
-pub(crate) use configured::cors_rules;
+pub(crate) use configured::{cors_rules, malformed, parse};
 pub(crate) use seam::{Call, OWNER_ID, Seam};

@@ -9,6 +9,7 @@ use crate::hot::checksum;
 use crate::hot::get::part_checksums;
 use crate::refusal::{Code, Refusal, Result};
 use crate::target::key_of;
+use crate::versions::{key_of_version, not_of_marker};
 
 use super::listing::limit;
 use super::seam::{Caller, Operations, timestamp};
@@ -16,17 +17,16 @@ use super::seam::{Caller, Operations, timestamp};
 /// Most parts in one answer.
 const PARTS_MAX: usize = 1000;
 
-fn no_version(version: Option<&str>) -> Result<()> {
-    match version {
-        None | Some("" | "null") => Ok(()),
-        Some(_) => Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist.")),
-    }
-}
-
-async fn set_tags(caller: &Caller, volume: &str, key: &Key, tags: Vec<(String, String)>) -> Result<()> {
+/// Gives the id of the version.
+async fn set_tags(
+    caller: &Caller,
+    volume: &str,
+    key: &Key,
+    tags: Vec<(String, String)>,
+) -> Result<Option<String>> {
     let change = AttributesChange { tags: Some(tags), ..AttributesChange::default() };
-    caller.store().set_attributes(volume, key, change).await?;
-    Ok(())
+    let info = caller.store().set_attributes(volume, key, change).await?;
+    Ok(info.past.map(|version| version.id))
 }
 
 pub(super) async fn get_object_tagging(
@@ -34,14 +34,19 @@ pub(super) async fn get_object_tagging(
     caller: &Caller,
     input: GetObjectTaggingInput,
 ) -> Result<S3Response<GetObjectTaggingOutput>> {
-    no_version(input.version_id.as_deref())?;
-    let info = caller.store().stat(&input.bucket, &key_of(input.key)?).await?;
+    let version = input.version_id.as_deref();
+    let key = key_of_version(&key_of(input.key)?, version)?;
+    let info = caller.store().stat(&input.bucket, &key).await?;
+    if let Some(version) = info.past.as_ref().filter(|version| version.is_marker) {
+        return Err(not_of_marker(version));
+    }
     let tag = |(key, value)| Tag { key: Some(key), value: Some(value) };
     let mut tags = info.attributes.tags;
     // As S3 does.
     tags.sort_unstable();
     let tag_set = tags.into_iter().map(tag).collect();
-    Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
+    let version_id = info.past.map(|version| version.id);
+    Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id }))
 }
 
 pub(super) async fn put_object_tagging(
@@ -49,12 +54,13 @@ pub(super) async fn put_object_tagging(
     caller: &Caller,
     input: PutObjectTaggingInput,
 ) -> Result<S3Response<PutObjectTaggingOutput>> {
-    no_version(input.version_id.as_deref())?;
+    let version = input.version_id.as_deref();
     let tag = |tag: Tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default());
     let tags: Vec<_> = input.tagging.tag_set.into_iter().map(tag).collect();
     check_tags(&tags)?;
-    set_tags(caller, &input.bucket, &key_of(input.key)?, tags).await?;
-    Ok(S3Response::new(PutObjectTaggingOutput::default()))
+    let key = key_of_version(&key_of(input.key)?, version)?;
+    let version_id = set_tags(caller, &input.bucket, &key, tags).await?;
+    Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
 
 pub(super) async fn delete_object_tagging(
@@ -62,9 +68,10 @@ pub(super) async fn delete_object_tagging(
     caller: &Caller,
     input: DeleteObjectTaggingInput,
 ) -> Result<S3Response<DeleteObjectTaggingOutput>> {
-    no_version(input.version_id.as_deref())?;
-    set_tags(caller, &input.bucket, &key_of(input.key)?, Vec::new()).await?;
-    Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
+    let version = input.version_id.as_deref();
+    let key = key_of_version(&key_of(input.key)?, version)?;
+    let version_id = set_tags(caller, &input.bucket, &key, Vec::new()).await?;
+    Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }
 
 pub(super) async fn get_object_attributes(
@@ -72,7 +79,7 @@ pub(super) async fn get_object_attributes(
     caller: &Caller,
     input: GetObjectAttributesInput,
 ) -> Result<S3Response<GetObjectAttributesOutput>> {
-    no_version(input.version_id.as_deref())?;
+    let version = input.version_id.as_deref();
     let wanted: Vec<String> = caller
         .headers()
         .get_all("x-amz-object-attributes")
@@ -85,9 +92,16 @@ pub(super) async fn get_object_attributes(
     if wanted.is_empty() {
         return Err(Refusal::new(Code::InvalidRequest, "The header x-amz-object-attributes is missing."));
     }
-    let info = caller.store().stat(&input.bucket, &key_of(input.key)?).await?;
-    let mut output =
-        GetObjectAttributesOutput { last_modified: Some(timestamp(info.modified_ms)), ..Default::default() };
+    let key = key_of_version(&key_of(input.key)?, version)?;
+    let info = caller.store().stat(&input.bucket, &key).await?;
+    if let Some(version) = info.past.as_ref().filter(|version| version.is_marker) {
+        return Err(not_of_marker(version));
+    }
+    let mut output = GetObjectAttributesOutput {
+        last_modified: Some(timestamp(info.modified_ms)),
+        version_id: info.past.as_ref().map(|version| version.id.clone()),
+        ..Default::default()
+    };
     let sums = match wanted.iter().any(|name| name == "ObjectParts") && !info.part_sizes.is_empty() {
         true => part_checksums(caller.store(), &input.bucket, &info).await?,
         false => Vec::new(),

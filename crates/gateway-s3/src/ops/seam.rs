@@ -17,13 +17,13 @@ use tracing::instrument::WithSubscriber as _;
 use crate::answer::{Answer, AnswerBody};
 use crate::auth::{Credential, Payload};
 use crate::hot::arrivals::Arrivals;
-use crate::hot::get::check_version;
 use crate::operation::Operation;
 use crate::percent::{self, Keep};
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::settings::{self, Of};
 use crate::target::Target;
+use crate::versions::{self, key_asked};
 use crate::xml;
 
 use super::configured;
@@ -191,13 +191,20 @@ async fn answer_setting(store: &dyn Store, asked: Asked<'_>, document: &[u8]) ->
     match (of, target) {
         (Of::Bucket, Target::Volume(volume)) => {
             store.volume(volume).await?;
+            if let Some(answer) = versions::answer_bucket(store, operation, volume, document).await? {
+                return Ok(answer);
+            }
             if let Some(answer) = configured::answer(store, operation, volume, document).await? {
                 return Ok(answer);
             }
         }
         (Of::Object, Target::Object(volume, key)) => {
-            check_version(query)?;
-            store.stat(volume, key).await?;
+            let key = key_asked(key, query)?;
+            let of = (volume.as_str(), &key);
+            if let Some(answer) = versions::answer_object(store, operation, of, headers, document).await? {
+                return Ok(answer);
+            }
+            store.stat(volume, &key).await?;
         }
         _ => return Err(Refusal::new(Code::MethodNotAllowed, "The specified method is not allowed.")),
     }

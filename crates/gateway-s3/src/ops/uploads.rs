@@ -9,6 +9,7 @@ use crate::hot::checksum;
 use crate::refusal::{Code, Refusal, Result};
 use crate::sets::ShardMark;
 use crate::target::key_of;
+use crate::versions::check_lockable;
 
 use super::listing::{Spelling, limit};
 use super::seam::{Caller, Operations, owner, timestamp};
@@ -27,6 +28,7 @@ pub(super) async fn create_multipart_upload(
     let kind = caller.header("x-amz-checksum-algorithm").map(checksum::kind_named).transpose()?;
     let kind_type = checksum_type(kind, caller.header("x-amz-checksum-type"))?;
     let key = key_of(input.key)?;
+    check_lockable(caller.store(), &input.bucket, attributes.lock.as_ref()).await?;
     if let Some(mark) = ShardMark::take(&mut attributes.clone())? {
         // Whoever is refused now has not sent the parts yet.
         let set = mark.set(caller.store(), &input.bucket).await?;

@@ -18,4 +18,5 @@ mod sets;
 mod settings;
 mod tls;
 mod uploads;
+mod versions;
 mod writes;

@@ -186,6 +186,7 @@ impl Core {
                 let guards = self.guards(volume);
                 let taken = self.names.publish(volume.id, path, &guards, |_| {
                     let mut plan = stoker_schema::names::Plan::simple(file.clone());
+                    plan.keeping = self.keeping(volume, path);
                     let spot = &located.spot;
                     let row = LakeKeyRow { etag: Some(object.etag.clone()), ..LakeKeyRow::default() };
                     plan.writes = vec![

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Check, Commit, Outcome};
+use stoker_format::past_parts;
 use stoker_lake::Lake;
 use stoker_schema::names::{Plan, Refusal};
-use stoker_schema::rows::{ImportRow, RowValue, keys};
+use stoker_schema::rows::{ImportRow, RowValue, VERSIONS_SINCE, keys};
 use stoker_store::{BoxFuture, LakeMode, Result};
 
 use crate::core::Core;
@@ -64,6 +65,10 @@ impl Core {
         key: Vec<u8>,
     ) -> Result<()> {
         let key = key.as_slice();
+        if past_parts(key).is_some() && self.level.get() < VERSIONS_SINCE {
+            // Releases that know no versions would take it for a file.
+            return Ok(());
+        }
         if self.tombstone(volume, key).await?.is_some() {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_catalog::kv::{Commit, Outcome};
-use stoker_format::{VersionId, VolumeId};
+use stoker_format::{PAST, VersionId, VolumeId};
 use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PutOptions};
 use stoker_schema::rows::{FileRow, RowValue, TombstoneRow, keys};
 use stoker_store::{ErrorKind, KEY_LEN_MAX, Result, StoreError};
@@ -41,7 +41,7 @@ const WAITING_MAX: usize = 10_000;
 
 /// Refuses keys that are the cluster's own: what lies there is taken for what a node put there. (D89)
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
-    let Some(own) = [OPEN, super::AWAY].into_iter().find(|own| key.starts_with(own)) else { return Ok(()) };
+    let Some(own) = [OPEN, super::AWAY, PAST].into_iter().find(|own| key.starts_with(own)) else { return Ok(()) };
     let message =
         format!("keys that begin with `{}` are the cluster's own: choose another one", own.escape_ascii());
     Err(StoreError::new(ErrorKind::Invalid, message))

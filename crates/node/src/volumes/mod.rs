@@ -13,12 +13,13 @@ use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_schema::names;
 use stoker_schema::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_store::{
-    DrainPolicy, ErrorKind, LakeMode, Result, StoreError, Subject, TENANT_DEFAULT, VolumeInfo, VolumeOptions,
+    DrainPolicy, ErrorKind, Keeps, LakeMode, Result, StoreError, Subject, TENANT_DEFAULT, VERSIONING_SETTING, VolumeInfo, VolumeOptions,
     VolumePolicy, check_volume_name, volume_tenant,
 };
 use tokio::sync::OnceCell;
 
 use crate::sealing::{Vault, data_keys};
+use crate::versions::KnownVersioning;
 use crate::{clock, error};
 
 /// What becomes of the bytes of a volume, from its beginning on.
@@ -37,6 +38,8 @@ pub(crate) struct Volume {
     pub created_ms: u64,
     pub policy: VolumePolicy,
     pub lake_url: Option<String>,
+    /// Which versions it keeps.
+    pub versions: KnownVersioning,
     /// Deleted; the lake has not seen all deletes of its files yet.
     pub leaving: bool,
     /// Of its row, so that an older one never takes the place of a newer one.
@@ -277,11 +280,13 @@ impl Volumes {
             )
         })?;
         let id = VolumeId(row.id);
+        let setting = keys::setting(id, VERSIONING_SETTING);
         let rows = [keys::import(id), keys::data_keys(id), keys::destroyed_keys(id)];
-        let found = self.catalog.get(&[&rows[0], &rows[1], &rows[2]]).await.map_err(error::catalog)?;
+        let found = self.catalog.get(&[&rows[0], &rows[1], &rows[2], &setting]).await.map_err(error::catalog)?;
         // Before anybody can write to it: an encrypted volume is never taken for a plain one.
         data_keys::take(&self.vault, id, found[1].as_ref(), found[2].as_ref())?;
         let import = found[0].as_ref().map(ImportRow::of).transpose().map_err(error::catalog)?;
+        let versions = KnownVersioning::of(setting, found[3].as_ref())?;
         let old = self.by_id.read().unwrap().get(&row.id).cloned();
         let lake = match old {
             Some(old) if old.lake_url == row.lake => old.lake.clone(),
@@ -296,6 +301,7 @@ impl Volumes {
             created_ms: row.created_ms,
             policy,
             lake_url: row.lake.clone(),
+            versions,
             leaving: row.leaving,
             seq,
             lake,
@@ -446,6 +452,11 @@ impl Volumes {
             let mut value = VolumeRow::of(&row).map_err(error::catalog)?;
             if value.leaving {
                 return Err(not_found(name));
+            }
+            if policy.lake_mode != LakeMode::Owned
+                && self.get(name).await?.versions.keeps() != Keeps::Nothing
+            {
+                return Err(crate::versions::not_shared());
             }
             value.policy = serde_json::to_vec(&policy).expect("plain data encodes");
             let commit = Commit::new().seq(key.clone(), row.seq).put(key, value.encode());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Commit, Outcome};
 use stoker_schema::names::Refusal;
 use stoker_schema::rows::{RowValue, SettingRow, keys};
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_store::{ErrorKind, LOCK_SETTING, Result, StoreError, VERSIONING_SETTING};
 
 use crate::core::Core;
 use crate::error;
@@ -18,6 +18,9 @@ impl Core {
     /// A setting of a volume.
     pub async fn setting(&self, volume: &str, name: &str) -> Result<Option<Vec<u8>>> {
         let volume = self.volumes.get(volume).await?;
+        if matches!(name, VERSIONING_SETTING | LOCK_SETTING) {
+            return Ok(self.versioning_text(&volume, name));
+        }
         let key = keys::setting(volume.id, name);
         let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
         let row = row.as_ref().map(SettingRow::of).transpose().map_err(error::catalog)?;
@@ -32,6 +35,9 @@ impl Core {
         document: Option<Vec<u8>>,
     ) -> Result<()> {
         self.check_open()?;
+        if matches!(name, VERSIONING_SETTING | LOCK_SETTING) {
+            return self.set_versioning(volume, name, document.as_deref()).await;
+        }
         let volume = self.volumes.get(volume).await?;
         let key = keys::setting(volume.id, name);
         let mut commit = Commit { checks: self.guards(&volume), writes: Vec::new() };

@@ -35,3 +35,4 @@ mod rotted;
 mod salvage;
 mod secrets;
 mod sets;
+mod versions;

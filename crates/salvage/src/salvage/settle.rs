@@ -12,7 +12,7 @@ use super::drives::Inventory;
 use super::replay::{Moment, Named, Replayed};
 use stoker_host::clock::minted_ms;
 use stoker_records::attributes;
-use stoker_records::lake_file::lake_row;
+use stoker_records::lake_file::{lake_row, past_of};
 use stoker_records::lake_keys::{AWAY, OPEN, open_key, parse_spill};
 use stoker_records::layout::RunList;
 use stoker_records::properties::Properties;
@@ -423,6 +423,7 @@ impl Settler<'_> {
             name_record: (named.id != named.version).then_some(named.id.0),
             properties: named.properties.clone(),
             links: None,
+            past: past_of(key),
         };
         self.out.files.push(Settled {
             key: key.to_vec(),

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use stoker_format::{VolumeId, crc32c};
+use stoker_format::{VolumeId, crc32c, past_parts};
 
 use super::usage::total;
 use super::{Names, Refusal, Usage};
@@ -175,6 +175,8 @@ pub(super) struct Counted<'k> {
 impl<'k> Counted<'k> {
     /// Everything that the change adds and takes away is at, or below, this key.
     pub fn at(volume: VolumeId, key: &'k [u8]) -> Counted<'k> {
+        // A former version counts where its key is.
+        let key = past_parts(key).map_or(key, |(key, _)| key);
         Counted { volume, key, moved: Vec::new(), quota: None }
     }
 

@@ -5,7 +5,7 @@ use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 use super::path::{Spot, Way};
 use super::{Located, Names, Refusal};
 use crate::rows::{
-    DirRow, EntryRow, FileRow, GarbageRow, HolderRow, Layout, NOWHERE, ROOT, RUNS_PER_ROW, RowValue, RunRow,
+    DirRow, EntryRow, FileRow, GarbageRow, HISTORY, HolderRow, Layout, NOWHERE, ROOT, RUNS_PER_ROW, RowValue, RunRow,
     keys,
 };
 use stoker_catalog::Result;
@@ -87,7 +87,7 @@ pub(super) fn forget_dependents(change: &mut Commit, spot: &Spot, file: &FileRow
 impl Names {
     /// Adds the directories that a way lacks; returns the last one. The ones that exist must stay.
     pub(super) async fn make_way(&self, change: &mut Commit, volume: VolumeId, way: &Way<'_>) -> Result<u64> {
-        if way.reached != ROOT {
+        if way.reached != ROOT && way.reached != HISTORY {
             change.checks.push(Check::Present(keys::directory(volume, way.reached)));
         }
         let mut parent = way.reached;
@@ -160,7 +160,7 @@ impl Names {
     pub(super) async fn prune(&self, change: &mut Commit, spot: &Spot) -> std::result::Result<(), Refusal> {
         let mut at = spot.parent;
         let mut gone = spot.row_key();
-        while at != ROOT {
+        while at != ROOT && at != HISTORY {
             let entries = keys::entries(spot.volume, at);
             // From the end: deletes mostly come in order, and the last entry stays longest.
             let rows = self.catalog.range(Range::prefix(&entries, 2).reversed()).await?.rows;

@@ -10,6 +10,7 @@ mod exchange;
 mod inodes;
 mod layout;
 mod links;
+mod past;
 mod path;
 mod publish;
 mod remove;
@@ -32,6 +33,7 @@ pub use change::{Forgotten, delete_record_garbage, garbage_writes};
 pub use exchange::{Exchanged, Side};
 pub use inodes::Inodes;
 pub use links::{LINKS_MAX, Links};
+pub use past::{Keeping, Kept, LockClock, RemovedVersion, Removing, Which, id_of};
 pub use path::Spot;
 pub use publish::{Plan, Published, dirty_writes, share_writes};
 pub use remove::{Removal, Removed};
@@ -66,6 +68,8 @@ pub enum Refusal {
     Quota(Exceeded),
     /// A directory would have to be counted for another project.
     Apart,
+    /// A version has to stay: it is retained, or held.
+    Locked,
     /// The caller said no.
     Caller(Box<dyn std::any::Any + Send>),
 }
@@ -83,6 +87,8 @@ pub struct Names {
     inodes: Arc<Inodes>,
     charged: ChargedTo,
     volume_names: VolumeNames,
+    /// By when what had to stay may go.
+    released_ms: LockClock,
 }
 
 /// A file and its place.
@@ -100,7 +106,13 @@ impl Names {
     /// Names on a catalog.
     pub fn new(catalog: Arc<dyn Catalog>) -> Names {
         let inodes = Arc::new(Inodes::new(catalog.clone()));
-        Names { inodes, catalog, charged: |_| None, volume_names: VolumeNames::default() }
+        Names {
+            inodes,
+            catalog,
+            charged: |_| None,
+            volume_names: VolumeNames::default(),
+            released_ms: Arc::new(|| 0),
+        }
     }
 
     /// The same, where properties of files say which user they count for.

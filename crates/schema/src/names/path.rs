@@ -1,9 +1,11 @@
 //! From keys to places in directories, and back.
 
-use stoker_format::VolumeId;
+use stoker_format::{PastId, VolumeId, past_key, past_parts};
+
+use std::borrow::Cow;
 
 use super::Names;
-use crate::rows::{DirRow, EntryRow, ROOT, RowValue, keys};
+use crate::rows::{DirRow, EntryRow, HISTORY, ROOT, RowValue, keys};
 use stoker_catalog::{CatalogError, Result};
 
 /// Deepest path: a key of 4,096 slashes.
@@ -52,7 +54,13 @@ pub(super) struct Way<'k> {
     /// Names below it that do not.
     pub missing: Vec<&'k [u8]>,
     /// Last name.
-    pub name: &'k [u8],
+    pub name: Cow<'k, [u8]>,
+}
+
+/// The name of a former version in [`HISTORY`], by its key; none if that is of something else.
+fn name_in_history(key: &[u8]) -> Option<Vec<u8>> {
+    let (of, id) = past_parts(key)?;
+    Some(keys::past_name(of, id.parse().ok()?))
 }
 
 impl Names {
@@ -64,6 +72,9 @@ impl Names {
     }
 
     pub(super) async fn way<'k>(&self, volume: VolumeId, key: &'k [u8]) -> Result<Way<'k>> {
+        if let Some(name) = name_in_history(key) {
+            return Ok(Way { reached: HISTORY, missing: Vec::new(), name: name.into() });
+        }
         self.way_from(volume, ROOT, key).await
     }
 
@@ -75,6 +86,7 @@ impl Names {
         key: &'k [u8],
     ) -> Result<Way<'k>> {
         let (directories, name) = split(key);
+        let name = Cow::Borrowed(name);
         let mut reached = directory;
         for (depth, directory) in directories.iter().enumerate() {
             match self.directory_at(volume, reached, directory).await? {
@@ -120,6 +132,10 @@ impl Names {
 
     /// The key of an entry; none if its directory is gone or hangs nowhere.
     pub async fn path_of(&self, spot: &Spot) -> Result<Option<Vec<u8>>> {
+        if spot.parent == HISTORY {
+            let parts = keys::past_name_parts(&spot.name);
+            return Ok(parts.map(|(key, id): (&[u8], PastId)| past_key(key, &id.to_string())));
+        }
         let directory = self.directory_path(spot.volume, spot.parent).await?;
         Ok(directory.map(|mut path| {
             path.extend_from_slice(&spot.name);

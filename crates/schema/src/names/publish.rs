@@ -5,6 +5,7 @@ use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 use super::accounts::{Counted, Done, Quota};
 use super::change::{Forgotten, forget_dependents, garbage_writes};
 use super::links::{Links, linked_rows};
+use super::past::{Keeping, Kept, is_null};
 use super::path::Spot;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::rows::{DirtyRow, Drain, EntryRow, FileRow, RefRow, RowValue, RunRow, VersionRow, keys};
@@ -38,14 +39,16 @@ pub struct Plan {
     pub is_within: bool,
     /// Quotas hold; none if it has to be taken as it is, because it is there already.
     pub quota: Option<Quota>,
+    /// What the name had stays as a former version; none if it goes.
+    pub keeping: Option<Keeping>,
 }
 
 impl Plan {
     /// A file whose layout needs nothing else.
     pub fn simple(file: FileRow) -> Plan {
         let (layout, inherited, dropped, checks, writes, links, link, quota) = Default::default();
-        let (set, is_within) = (None, false);
-        Plan { file, layout, inherited, dropped, checks, writes, set, links, link, is_within, quota }
+        let (set, is_within, keeping) = (None, false, None);
+        Plan { file, layout, inherited, dropped, checks, writes, set, links, link, is_within, quota, keeping }
     }
 }
 
@@ -56,6 +59,16 @@ struct Successor<'h> {
     owners: &'h [VersionId],
     /// What it does not go on with.
     dropped: &'h [RunRow],
+}
+
+/// What a change makes of a name.
+pub(super) struct Put {
+    /// The file as written.
+    pub file: FileRow,
+    /// What it replaces, and what becomes of that.
+    pub replaced: Option<(FileRow, Forgotten)>,
+    /// Where that stays.
+    pub kept: Option<Kept>,
 }
 
 /// A version that is visible now.
@@ -71,6 +84,8 @@ pub struct Published {
     pub replaced: Option<(FileRow, Forgotten)>,
     /// The other names of the file, which have the version now, too.
     pub links: Vec<(Spot, FileRow)>,
+    /// Where the version that it replaced stays.
+    pub kept: Option<Kept>,
     /// Somebody whom it counts for has a soft limit.
     pub has_soft_limit: bool,
 }
@@ -112,11 +127,11 @@ impl Names {
                     counted.elsewhere(path, 0, planned.file.size as i64 - other.file.size as i64);
                 }
             }
-            let (file, replaced) = self.put_file(&mut change, &spot, present, planned).await?;
+            let Put { file, replaced, kept } = self.put_file(&mut change, &spot, present, planned).await?;
             let links = others.map_or_else(Vec::new, |others| linked_rows(&others, &file));
             if let Some(done) = self.attempt_counted(&firm, change, counted).await? {
                 let Done { seq, has_soft_limit } = done;
-                return Ok(Published { seq, spot, file, replaced, links, has_soft_limit });
+                return Ok(Published { seq, spot, file, replaced, links, kept, has_soft_limit });
             }
         }
         Err(Refusal::Contended)
@@ -128,7 +143,7 @@ impl Names {
         spot: &Spot,
         present: Option<Located>,
         plan: Plan,
-    ) -> std::result::Result<(FileRow, Option<(FileRow, Forgotten)>), Refusal> {
+    ) -> std::result::Result<Put, Refusal> {
         let row_key = spot.row_key();
         let mut file = plan.file.clone();
         file.links = present.as_ref().and_then(|old| old.file.links).filter(|_| plan.links.is_some());
@@ -155,13 +170,35 @@ impl Names {
         if let (Some(source), None) = (&plan.link, &present) {
             self.join(change, source, spot, &mut file).await?;
         }
-        self.charge(change, spot.volume, present.as_ref().map(|old| &old.file), Some(&file));
+        let same = present.as_ref().is_some_and(|old| old.file.version == file.version);
+        // One that is published again because nobody knew whether it was is no other version.
+        let is_again = same && present.as_ref().is_some_and(|old| old.file.name_record == file.name_record);
+        let keeping = plan.keeping.as_ref().filter(|_| !is_again);
+        let mut kept = None;
+        if let Some(keeping) = keeping {
+            let step = self.step(change, spot.volume, &keeping.key, present.as_ref().map(|old| &old.file)).await?;
+            let past = file.past.get_or_insert_default();
+            (past.number, past.is_null) = (step.number, keeping.is_suspended);
+            if keeping.is_suspended {
+                self.drop_null(change, spot.volume, &keeping.key).await?;
+            }
+            let stays = |old: &&Located| !(keeping.is_suspended && is_null(&old.file));
+            if let Some(old) = present.as_ref().filter(stays) {
+                kept = Some(self.keep(change, old, keeping, step.former).await?);
+            }
+        } else if let Some(old) = present.as_ref().filter(|_| is_again) {
+            file.past = old.file.past.clone();
+        }
+        let gone = present.as_ref().filter(|_| kept.is_none()).map(|old| &old.file);
+        if let Some(old) = gone.filter(|_| !is_again) {
+            self.check_unlocked(old, false)?;
+        }
+        self.charge(change, spot.volume, gone, Some(&file));
         let links = plan.links.as_ref().filter(|_| file.links.is_some() && present.is_some());
         if let Some(links) = links {
             self.put_links(change, spot.volume, &file, links);
         }
         let others = links.map_or(&[][..], |links| &links.others);
-        let same = present.as_ref().is_some_and(|old| old.file.version == file.version);
         let mut replaced = None;
         match present {
             Some(old) => {
@@ -170,7 +207,13 @@ impl Names {
                     self.part(change, spot, &old.file).await?;
                     forget_dependents(change, spot, &old.file);
                 }
-                if !same {
+                if kept.is_some() {
+                    let version = old.file.version();
+                    if !plan.inherited.is_empty() {
+                        share_writes(change, &plan.inherited, version, file.version());
+                    }
+                    replaced = Some((old.file, Forgotten::Shared(version)));
+                } else if !same {
                     let old_name = (spot, &old.file);
                     let fate = match plan.inherited.as_slice() {
                         [] => self.forget_all(change, old_name, others).await?,
@@ -215,7 +258,7 @@ impl Names {
             dirty_writes(change, spot.volume, &file, plan.set);
         }
         change.writes.extend(plan.writes);
-        Ok((file, replaced))
+        Ok(Put { file, replaced, kept })
     }
 
     /// The new version keeps using the chunks of the old one, whose rows go. Where others refer to the old one, it

@@ -1,9 +1,10 @@
 //! Deleting a file.
 
-use stoker_format::VolumeId;
+use stoker_format::{VersionId, VolumeId};
 
 use super::accounts::{Counted, Done};
 use super::change::{Forgotten, range_check};
+use super::past::{Keeping, Kept, is_null};
 use super::path::Spot;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::rows::{FileRow, keys};
@@ -17,6 +18,8 @@ pub struct Removal {
     pub writes: Vec<Write>,
     /// The file is that of a directory, in which nothing else may be: the directory goes with it.
     pub ends_directory: bool,
+    /// The version stays, with a marker of this content after it; none if it goes.
+    pub keeping: Option<(Keeping, VersionId)>,
 }
 
 /// A file that is gone.
@@ -30,6 +33,10 @@ pub struct Removed {
     pub file: FileRow,
     /// What became of its version.
     pub fate: Forgotten,
+    /// Where its version stays; none if it went.
+    pub kept: Option<Kept>,
+    /// The marker that says that the key is deleted, if versions are kept.
+    pub marker: Option<Kept>,
 }
 
 impl Names {
@@ -50,7 +57,28 @@ impl Names {
                 return Err(Refusal::Exists);
             }
             let mut change = Commit::new();
-            let fate = self.take_out(&mut change, &old).await?;
+            let (mut kept, mut marker) = (None, None);
+            let fate = match &removal.keeping {
+                None => self.take_out(&mut change, &old).await?,
+                Some((keeping, content)) => {
+                    let step = self.step(&mut change, volume, &keeping.key, Some(&old.file)).await?;
+                    let fate = match keeping.is_suspended && is_null(&old.file) {
+                        true => self.take_out(&mut change, &old).await?,
+                        false => {
+                            let row_key = old.spot.row_key();
+                            change.checks.push(Check::Seq(row_key.clone(), old.seq));
+                            change.writes.push(Write::Delete(row_key));
+                            kept = Some(self.keep(&mut change, &old, keeping, step.former).await?);
+                            Forgotten::Shared(old.file.version())
+                        }
+                    };
+                    if keeping.is_suspended {
+                        self.drop_null(&mut change, volume, &keeping.key).await?;
+                    }
+                    marker = Some(self.put_marker(&mut change, volume, keeping, step.number, *content).await?);
+                    fate
+                }
+            };
             self.prune(&mut change, &old.spot).await?;
             if removal.ends_directory {
                 // What came since it was asked is seen by the pruning, which then leaves the directory as it is.
@@ -60,7 +88,7 @@ impl Names {
             if let Some(Done { seq, .. }) =
                 self.attempt_counted(guards, change, Counted::at(volume, key)).await?
             {
-                return Ok(Some(Removed { seq, spot: old.spot, file: old.file, fate }));
+                return Ok(Some(Removed { seq, spot: old.spot, file: old.file, fate, kept, marker }));
             }
         }
         Err(Refusal::Contended)
@@ -80,6 +108,17 @@ impl Names {
         change: &mut Commit,
         old: &Located,
     ) -> std::result::Result<Forgotten, Refusal> {
+        self.take_out_as(change, old, false).await
+    }
+
+    /// The same for somebody who may `bypass` that it has to stay, unless nobody may.
+    pub(super) async fn take_out_as(
+        &self,
+        change: &mut Commit,
+        old: &Located,
+        bypass: bool,
+    ) -> std::result::Result<Forgotten, Refusal> {
+        self.check_unlocked(&old.file, bypass)?;
         let row_key = old.spot.row_key();
         change.checks.push(Check::Seq(row_key.clone(), old.seq));
         change.writes.push(Write::Delete(row_key));

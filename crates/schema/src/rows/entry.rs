@@ -5,6 +5,9 @@ use stoker_format::{DriveId, NodeId, VersionId};
 
 use super::codec::RowValue;
 use super::layout::Layout;
+use super::past::PastRow;
+use crate::level::Level;
+use stoker_catalog::{CatalogError, ErrorKind, Result};
 
 /// A drive that acknowledged chunks of a version.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -94,6 +97,9 @@ pub struct FileRow {
     pub home: [u8; 16],
     /// Number of the file if it has or had other names. They have the same version and properties, always.
     pub links: Option<u64>,
+    /// Which version of its name it is, if its volume keeps versions. It stands behind the others, in rows that have one.
+    #[serde(skip)]
+    pub past: Option<PastRow>,
 }
 
 impl FileRow {
@@ -125,16 +131,52 @@ pub enum EntryRow {
     Directory(u64),
 }
 
+/// That of entries without a version of their name.
+const PLAIN: u8 = 3;
+
 impl RowValue for EntryRow {
-    const VERSION: u8 = 3;
+    /// Files of volumes that keep versions have this one, which there are at [`super::VERSIONS_SINCE`] only; all others are as before.
+    const VERSION: u8 = 4;
     const TABLE: &'static str = "entries";
 
-    fn former(body: &[u8]) -> Option<postcard::Result<EntryRow>> {
-        Some(postcard::from_bytes(body).map(|former| match former {
-            FormerRow::File(file) => EntryRow::File(Box::new((*file).into())),
-            FormerRow::Directory(inode) => EntryRow::Directory(inode),
-        }))
+    fn encode_at(&self, _level: Level) -> Vec<u8> {
+        let past = match self {
+            EntryRow::File(file) => file.past.as_ref(),
+            EntryRow::Directory(_) => None,
+        };
+        let version = if past.is_some() { Self::VERSION } else { PLAIN };
+        let bytes = postcard::to_extend(self, vec![version]).expect("plain data encodes");
+        past.into_iter().fold(bytes, |bytes, past| postcard::to_extend(past, bytes).expect("plain data encodes"))
     }
+
+    fn decode(bytes: &[u8]) -> Result<EntryRow> {
+        let corrupt = |what: String| CatalogError::new(ErrorKind::Corrupt, what);
+        let read = match bytes.split_first() {
+            Some((&Self::VERSION, body)) => versioned(body),
+            Some((&PLAIN, body)) => postcard::from_bytes(body),
+            Some((&2, body)) => postcard::from_bytes(body).map(|former| match former {
+                FormerRow::File(file) => EntryRow::File(Box::new((*file).into())),
+                FormerRow::Directory(inode) => EntryRow::Directory(inode),
+            }),
+            Some((&version, _)) if version > Self::VERSION => {
+                let message = format!(
+                    "a row of table entries was written by a newer release (version {version}); use that release or a newer one"
+                );
+                return Err(CatalogError::new(ErrorKind::Foreign, message));
+            }
+            _ => return Err(corrupt("a row of table entries has no version".to_owned())),
+        };
+        read.map_err(|fault| corrupt(format!("a row of table entries cannot be read: {fault}")))
+    }
+}
+
+/// An entry with what its volume says of the version behind it.
+fn versioned(body: &[u8]) -> postcard::Result<EntryRow> {
+    let (mut entry, rest) = postcard::take_from_bytes::<EntryRow>(body)?;
+    if let EntryRow::File(file) = &mut entry {
+        file.past = Some(postcard::from_bytes(rest)?);
+    }
+    Ok(entry)
 }
 
 /// An entry of version 2, when a file had one name.
@@ -190,6 +232,7 @@ impl From<FormerFile> for FileRow {
             properties,
             home,
             links: None,
+            past: None,
         }
     }
 }
@@ -241,5 +284,38 @@ mod tests {
         let bytes = postcard::to_extend(&FormerRow::Directory(9), vec![2]).unwrap();
         assert_eq!(EntryRow::decode(&bytes).unwrap(), EntryRow::Directory(9));
         assert!(EntryRow::decode(&[1, 0]).is_err());
+
+        // What keeps no versions is written as ever; a version behind it is read back, and nothing less.
+        let plain = EntryRow::File(Box::new(read.clone()));
+        assert_eq!(plain.encode()[0], 3);
+        assert_eq!(EntryRow::decode(&plain.encode()).unwrap(), plain);
+        let retention = Some(super::super::RetentionRow { is_compliance: true, until_ms: 77 });
+        let past = PastRow { number: 9, is_null: false, is_marker: false, retention, is_held: true };
+        let row = EntryRow::File(Box::new(FileRow { past: Some(past), ..*read }));
+        let bytes = row.encode();
+        assert_eq!(bytes[0], 4);
+        assert_eq!(EntryRow::decode(&bytes).unwrap(), row);
+        for len in 0..bytes.len() {
+            assert!(EntryRow::decode(&bytes[..len]).is_err(), "{len}");
+        }
+        assert_eq!(EntryRow::decode(&[5]).unwrap_err().kind, ErrorKind::Foreign);
+    }
+
+    #[test]
+    fn what_holds_a_version() {
+        let row = |is_compliance, until_ms, is_held| PastRow {
+            retention: Some(super::super::RetentionRow { is_compliance, until_ms }),
+            is_held,
+            ..PastRow::default()
+        };
+        for (row, at_9, bypassed, at_10) in [
+            (PastRow::default(), false, false, false),
+            (row(false, 10, false), true, false, false),
+            (row(true, 10, false), true, true, false),
+            (row(false, 10, true), true, true, true),
+        ] {
+            let found = (row.is_locked(9, false), row.is_locked(9, true), row.is_locked(10, false));
+            assert_eq!(found, (at_9, bypassed, at_10), "{row:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Keys of rows. One function per table; nothing else builds keys.
 
-use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
+use stoker_format::{DriveId, NodeId, PastId, VersionId, VolumeId};
 
 /// `V` name: a volume.
 pub fn volume(name: &str) -> Vec<u8> {
@@ -48,6 +48,30 @@ pub fn entries(volume: VolumeId, parent: u64) -> Vec<u8> {
 /// The name inside an entry key.
 pub fn entry_name(key: &[u8]) -> &[u8] {
     key.get(13..).unwrap_or_default()
+}
+
+/// The name of a version that is not the present one of its key, in [`super::HISTORY`]: the key, NUL, and the id with its number turned round, so
+/// that versions come in the order of keys, and of one key the latest first.
+pub fn past_name(key: &[u8], id: PastId) -> Vec<u8> {
+    [&past_names(key)[..], &(!id.number).to_be_bytes(), &id.version.0].concat()
+}
+
+/// What the names of all former versions of a key begin with.
+pub fn past_names(key: &[u8]) -> Vec<u8> {
+    [key, b"\0"].concat()
+}
+
+/// Key and id inside such a name.
+pub fn past_name_parts(name: &[u8]) -> Option<(&[u8], PastId)> {
+    let split = name.len().checked_sub(20)?;
+    let number = !u64::from_be_bytes(name[split..split + 8].try_into().ok()?);
+    let version = VersionId(name[split + 8..].try_into().ok()?);
+    Some((name[..split].strip_suffix(b"\0")?, PastId { number, version }))
+}
+
+/// `!null/` volume key: the id of the former version of a key that has none to be called by.
+pub fn null_version(volume: VolumeId, key: &[u8]) -> Vec<u8> {
+    [&b"!null/"[..], &volume.0.to_be_bytes(), key].concat()
 }
 
 /// `N` volume inode: where a directory hangs.
@@ -313,6 +337,11 @@ pub fn sharer(key: &[u8]) -> Option<VersionId> {
 /// `H` volume number: how many names a file has that has, or had, several.
 pub fn links(volume: VolumeId, number: u64) -> Vec<u8> {
     [b"H", &volume.0.to_be_bytes()[..], &number.to_be_bytes()].concat()
+}
+
+/// All of these rows of a volume.
+pub fn links_of(volume: VolumeId) -> Vec<u8> {
+    [b"H", &volume.0.to_be_bytes()[..]].concat()
 }
 
 /// `H` volume number parent name: one of these names.

@@ -13,6 +13,7 @@ mod layout;
 mod links;
 mod locks;
 mod node;
+mod past;
 mod people;
 mod place;
 mod set;
@@ -34,6 +35,7 @@ pub use node::{
     Duty, FailedDial, NodeRow, NodeState, RemovedRow, RemovingRow, RepairRow, RestoredRow, UnreachedRow,
     WITNESSES_SINCE,
 };
+pub use past::{PastRow, RetentionRow, VERSIONS_SINCE};
 pub use people::{PlainRow, QuotaRow, TokenPart, UserRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};
 pub use set::{Abort, OpenSetRow, SetRow, SetState, SetWork, ShardRow};
@@ -45,3 +47,7 @@ pub const ROOT: u64 = 1;
 
 /// Where a directory hangs that has no name: below nothing. It and what is in it cannot be found by any key.
 pub const NOWHERE: u64 = 0;
+
+/// Where versions are that are not the present one of their name. No key leads through it: an entry's name in it is that of
+/// [`keys::past_name`]. (D210)
+pub const HISTORY: u64 = u64::MAX;

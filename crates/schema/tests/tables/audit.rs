@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stoker_catalog::kv::Row;
 use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
-use stoker_schema::names::{Usage, usage};
+use stoker_schema::names::{Spot, Usage, usage};
 use stoker_schema::rows::{
-    DirRow, DirtyRow, EntryRow, FileRow, GarbageRow, LinksRow, NOWHERE, OpenSetRow, ROOT, RowValue, SetRow,
+    DirRow, DirtyRow, Drain, EntryRow, FileRow, GarbageRow, HISTORY, LinksRow, NOWHERE, OpenSetRow, ROOT, RowValue, SetRow,
     SetState, SetWork, ShardRow, keys,
 };
 
@@ -41,7 +41,7 @@ pub async fn audit(fixture: &Fixture) -> Audit {
         DirtyRow::of(&row).unwrap();
         dirty.insert(keys::dirty_version(&row.key).unwrap());
     }
-    for file in files.values().filter(|file| file.drain != stoker_schema::rows::Drain::Clean) {
+    for file in files.values().filter(|file| file.drain != Drain::Clean) {
         for holder in &file.holders {
             let key = keys::dirty(NodeId(holder.node), DriveId(holder.drive), file.version());
             assert_eq!(fixture.table(&key).await.len(), 1, "{} has no dirty row", file.etag);
@@ -75,6 +75,12 @@ async fn references(fixture: &Fixture, files: &BTreeMap<Vec<u8>, FileRow>) -> BT
         if let Some(source) = &file.source {
             let volume = VolumeId(source.volume);
             dependents.insert(keys::dependent(volume, &source.key, file.version(), file.inode));
+        }
+        if let Some(lake) = file.lake.as_ref().filter(|_| file.drain == Drain::Clean) {
+            let spot = Spot { volume: VOLUME, parent, name: keys::entry_name(key).to_vec() };
+            if fixture.names.path_of(&spot).await.unwrap().is_some_and(|path| path != lake.key) {
+                dependents.insert(keys::dependent(VOLUME, &lake.key, file.version(), file.inode));
+            }
         }
     }
     let keys_of = |rows: Vec<Row>| rows.into_iter().map(|row| row.key).collect::<BTreeSet<Vec<u8>>>();
@@ -118,7 +124,7 @@ async fn directories(fixture: &Fixture) {
             assert!(entries.insert(inode, row.key).is_none(), "a directory with two names");
         }
     }
-    let mut known = BTreeSet::from([ROOT]);
+    let mut known = BTreeSet::from([ROOT, HISTORY]);
     for row in fixture.table(b"N").await {
         let inode = u64::from_be_bytes(row.key[5..13].try_into().unwrap());
         let directory = DirRow::of(&row).unwrap();

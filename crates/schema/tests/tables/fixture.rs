@@ -160,6 +160,7 @@ pub fn file(id: u64) -> FileRow {
         properties: Vec::new(),
         home: [0; 16],
         links: None,
+        past: None,
     }
 }
 

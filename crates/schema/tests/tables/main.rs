@@ -7,6 +7,7 @@ mod fixture;
 mod lead;
 mod links;
 mod names;
+mod past;
 mod quota;
 mod set_model;
 mod set_races;

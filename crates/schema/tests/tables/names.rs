@@ -72,6 +72,7 @@ fn file(version: u64) -> FileRow {
         properties: Vec::new(),
         home: [0; 16],
         links: None,
+        past: None,
     }
 }
 

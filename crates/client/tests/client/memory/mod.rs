@@ -183,6 +183,7 @@ impl Memory {
             drain: DrainState::Dirty,
             links: 1,
             allocated: None,
+            past: None,
         };
         let receipt = receipt_of(&volume.info.name, &info);
         volume.files.insert(key.clone(), Arc::new(Stored { info, bytes }));
@@ -206,6 +207,7 @@ pub fn receipt_of(volume: &str, info: &FileInfo) -> Receipt {
         drain: info.drain.clone(),
         lake: None,
         lake_etag: None,
+        version_id: None,
     }
 }
 

@@ -55,6 +55,7 @@ impl Memory {
             drain: DrainState::Never,
             lake: None,
             lake_etag: None,
+            version_id: None,
         })
     }
 }

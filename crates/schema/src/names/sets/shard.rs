@@ -4,6 +4,7 @@ use stoker_format::VolumeId;
 
 use super::Set;
 use crate::names::accounts::{Counted, Done};
+use crate::names::publish::Put;
 use crate::names::{Forgotten, Names, Plan, Refusal, Spot, TRIES_MAX};
 use crate::rows::{FileRow, RowValue, SetState, ShardRow, keys};
 use stoker_catalog::Result;
@@ -117,7 +118,7 @@ impl Names {
         let parent = self.make_way(&mut change, volume, &way).await?;
         let spot = Spot { parent, ..spot };
         let plan = Plan { set: Some(set.id), ..plan.clone() };
-        let (file, mut replaced) = self.put_file(&mut change, &spot, present, plan).await?;
+        let Put { file, mut replaced, .. } = self.put_file(&mut change, &spot, present, plan).await?;
         if let Some(former) = former.filter(|former| former.spot != spot)
             && let Some(old) = self.file_at(former.spot).await?
         {
