@@ -44,6 +44,7 @@ pub(crate) struct Write<'a> {
 /// Writes a file. When the answer is 200, it is durable and visible.
 pub(crate) async fn put_object(store: &dyn Store, write: Write<'_>) -> Result<Answer> {
     let mut attributes = attributes::of_headers(write.headers, &write.credential.access)?;
+    check_lockable(store, write.volume, attributes.lock.as_ref()).await?;
     if let Some(mark) = ShardMark::take(&mut attributes)? {
         return sets::put_shard(store, write, attributes, mark).await;
     }
@@ -52,7 +53,6 @@ pub(crate) async fn put_object(store: &dyn Store, write: Write<'_>) -> Result<An
         demands.want_md5();
     }
     let condition = write_condition(write.headers)?;
-    check_lockable(store, write.volume, attributes.lock.as_ref()).await?;
     let request = WriteRequest { attributes, condition, size: Some(size), append: false };
     let writer = store.create(write.volume, write.key, request).await?;
     let receipt = receive(write, size, demands, writer).await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome};
-use stoker_schema::names::Names;
+use stoker_schema::names::{Names, Refusal};
 use stoker_schema::rows::{RowValue, SettingRow, VERSIONS_SINCE, VolumeRow, keys};
 use stoker_store::{
     DefaultRetention, ErrorKind, Keeps, LOCK_SETTING, LakeMode, Result, StoreError, Subject, VERSIONING_SETTING,
@@ -14,6 +14,9 @@ use super::not_shared;
 use crate::core::Core;
 use crate::error;
 use crate::volumes::Volume;
+
+/// Tries of a change that others keep getting in the way of.
+const TRIES_MAX: usize = 100;
 
 /// What somebody wants to change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +79,7 @@ impl Core {
     /// Changes what a volume keeps.
     pub async fn set_versioning(self: &Arc<Core>, volume: &str, name: &str, document: Option<&[u8]>) -> Result<()> {
         let wish = Wish::parse(name, document)?;
-        loop {
+        for _ in 0..TRIES_MAX {
             // Another node may have changed it a moment ago.
             self.volumes.refresh().await?;
             let volume = self.volumes.get(volume).await?;
@@ -115,6 +118,7 @@ impl Core {
                 Outcome::Failed { .. } => self.check_open()?,
             }
         }
+        Err(error::refusal(Refusal::Contended))
     }
 
     fn check_can_keep(&self, volume: &Volume) -> Result<()> {

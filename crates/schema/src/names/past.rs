@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use stoker_format::{PastId, VersionId, VolumeId};
+use stoker_format::{PastId, VersionId, VolumeId, past_key};
 
 use super::accounts::{Counted, Done};
 use super::change::{Forgotten, forget_dependents, range_check};
@@ -204,7 +204,8 @@ impl Names {
         change.writes.push(Write::Put(spot.row_key(), EntryRow::File(Box::new(file.clone())).encode()));
         let reference = keys::reference(version, volume, HISTORY, &spot.name);
         change.writes.push(Write::Put(reference, RefRow {}.encode()));
-        self.rely(change, volume, file, keeping.now_ms);
+        let own = keys::past_name_parts(&spot.name).map(|(key, id)| past_key(key, &id.to_string()));
+        self.rely(change, volume, file, &own.unwrap_or_default(), keeping.now_ms);
         if let Some(past) = file.past.as_ref().filter(|past| past.is_null) {
             let id = PastId { number: past.number, version };
             let row = Write::Put(keys::null_version(volume, &keeping.key), id.to_string().into_bytes());
@@ -212,8 +213,8 @@ impl Names {
         }
     }
 
-    /// Rows that say what a file which has another name from now on needs of a lake (R11), and that its object has to follow.
-    fn rely(&self, change: &mut Commit, volume: VolumeId, file: &FileRow, now_ms: u64) {
+    /// Rows that say what a file which has this name from now on needs of a lake (R11), and that its object has to follow.
+    fn rely(&self, change: &mut Commit, volume: VolumeId, file: &FileRow, own: &[u8], now_ms: u64) {
         let version = file.version();
         if let Some(source) = &file.source {
             let dependent = keys::dependent(VolumeId(source.volume), &source.key, version, file.inode);
@@ -221,6 +222,11 @@ impl Names {
         }
         if let Some(lake) = file.lake.as_ref().filter(|_| file.drain == Drain::Clean) {
             let dependent = keys::dependent(volume, &lake.key, version, file.inode);
+            if lake.key == own {
+                // It had not moved yet, and is at home again.
+                change.writes.push(Write::Delete(dependent));
+                return;
+            }
             change.writes.push(Write::Put(dependent, Vec::new()));
             let row = RekeyRow { since_ms: now_ms, name_record: None };
             change.writes.push(Write::Put(keys::rekey_file(volume, version), row.encode()));
@@ -451,13 +457,7 @@ impl Names {
         change.writes.push(Write::Put(spot.row_key(), EntryRow::File(Box::new(file.clone())).encode()));
         let reference = keys::reference(version, volume, parent, &spot.name);
         change.writes.push(Write::Put(reference, RefRow {}.encode()));
-        match file.lake.as_ref().filter(|lake| file.drain == Drain::Clean && lake.key == key) {
-            // It had not moved yet.
-            Some(lake) => {
-                change.writes.push(Write::Delete(keys::dependent(volume, &lake.key, version, file.inode)));
-            }
-            None => self.rely(change, volume, &file, now_ms),
-        }
+        self.rely(change, volume, &file, key, now_ms);
         Ok(Kept { spot, file })
     }
 

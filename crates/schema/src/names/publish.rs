@@ -185,6 +185,8 @@ impl Names {
             let stays = |old: &&Located| !(keeping.is_suspended && is_null(&old.file));
             if let Some(old) = present.as_ref().filter(stays) {
                 kept = Some(self.keep(change, old, keeping, step.former).await?);
+                // An object elsewhere is that of the former version, and goes with it.
+                file.lake = file.lake.take().filter(|lake| lake.key == keeping.key);
             }
         } else if let Some(old) = present.as_ref().filter(|_| is_again) {
             file.past = old.file.past.clone();

@@ -37,9 +37,10 @@ impl Fixture {
 
     /// Removes a version; says whether there was one.
     async fn drop_version(&self, key: &str, which: Which, bypass: bool) -> Result<bool, Refusal> {
-        let plan = |_: &_| Ok((Vec::<Write>::new(), NOW_MS));
-        let gone = self.names.remove_version(VOLUME, key.as_bytes(), which, bypass, &[], plan).await?;
-        Ok(gone.is_some())
+        let gone = self.names.remove_version(VOLUME, key.as_bytes(), which, bypass, &[], |_| {
+            Ok((Vec::<Write>::new(), NOW_MS))
+        });
+        Ok(gone.await?.is_some())
     }
 
     /// All versions of all keys as they are listed, the latest of a key first: content, and whether it is a marker.
