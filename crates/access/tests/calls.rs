@@ -4,9 +4,9 @@ use bytes::Bytes;
 use stoker_access::Action;
 use stoker_store::{
     Access, AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, CopyRequest,
-    EditRequest, Finish, Key, ListRequest, LockChange, LockClient, LockRequest, LockSpace, Order, PartSource, RenameMode,
-    Resolution, Result, SetId, SetRequest, ShardRequest, ShardUpload, Store, UploadId, VersionDelete, VersionsRequest, VolumeOptions,
-    VolumePolicy, WriteRequest,
+    EditRequest, Finish, Key, ListRequest, LockChange, LockClient, LockRequest, LockSpace, Order, PartSource,
+    RenameMode, Resolution, Result, SetId, SetRequest, ShardRequest, ShardUpload, Store, UploadId,
+    VersionDelete, VersionsRequest, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 fn key(text: &str) -> Key {
@@ -78,9 +78,10 @@ pub async fn call(store: &dyn Store, action: Action, volume: &str) -> Result<()>
             let answers = store.delete(volume, vec![(key("a/moved"), Condition::default())]).await?;
             answers.into_iter().try_for_each(|answer| answer.map(drop))
         }
-        Action::Versions => {
-            store.versions(volume, VersionsRequest { limit: 10, ..VersionsRequest::default() }).await.map(drop)
-        }
+        Action::Versions => store
+            .versions(volume, VersionsRequest { limit: 10, ..VersionsRequest::default() })
+            .await
+            .map(drop),
         Action::DeleteVersions => {
             let (condition, bypass) = (Condition::default(), true);
             let delete = VersionDelete { key: key("a/moved"), version: None, condition, bypass };

@@ -66,10 +66,9 @@ impl Response {
         let mut plain = self.clone();
         match &mut plain {
             Response::Error(error) => plainer(error, version),
-            Response::Deleted(all) => all
-                .iter_mut()
-                .filter_map(|one| one.as_mut().err())
-                .for_each(|error| plainer(error, version)),
+            Response::Deleted(all) => {
+                all.iter_mut().filter_map(|one| one.as_mut().err()).for_each(|error| plainer(error, version))
+            }
             _ => {}
         }
         Some(plain)

@@ -69,7 +69,9 @@ mod tests {
                 assert_eq!(past_parts(&past_key(key, id)), Some((key, id)), "{key:?}");
             }
         }
-        for other in ["a", ".stoker-versions/", ".stoker-versions/a", ".stoker-versions//null", ".stoker-versions/a/x"] {
+        for other in
+            ["a", ".stoker-versions/", ".stoker-versions/a", ".stoker-versions//null", ".stoker-versions/a/x"]
+        {
             assert_eq!(past_parts(other.as_bytes()), None, "{other}");
         }
         for wrong in [&text[1..], &text.to_uppercase(), "+000000000000012abababababababababababab", ""] {

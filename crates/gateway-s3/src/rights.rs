@@ -43,10 +43,9 @@ fn needs(operation: Operation) -> Option<(Action, On)> {
         O::PutObject | O::PostObject => (Action::Create, On::Key),
         O::CopyObject => (Action::Copy, On::Key),
         O::DeleteObject => (Action::Delete, On::Key),
-        O::PutObjectTagging
-        | O::DeleteObjectTagging
-        | O::PutObjectAcl
-        | O::RestoreObject => (Action::SetAttributes, On::Key),
+        O::PutObjectTagging | O::DeleteObjectTagging | O::PutObjectAcl | O::RestoreObject => {
+            (Action::SetAttributes, On::Key)
+        }
         O::PutObjectLegalHold | O::PutObjectRetention => (Action::SetVersionLock, On::Key),
         O::CreateMultipartUpload => (Action::UploadCreate, On::Key),
         O::UploadPart => (Action::UploadPart, On::Key),

@@ -7,7 +7,7 @@ use s3s::dto::{
     VersioningConfiguration,
 };
 use stoker_store::{
-    ErrorKind, Key, Keeps, LOCK_SETTING, Lock, LockChange, Retention, Store, StoreError, Subject,
+    ErrorKind, Keeps, Key, LOCK_SETTING, Lock, LockChange, Retention, Store, StoreError, Subject,
     VERSIONING_SETTING, VersionEntry, VersionInfo, Versioning, VersionsRequest,
 };
 
@@ -83,10 +83,16 @@ pub(crate) fn lock_of_headers(headers: &HeaderMap) -> Result<Option<Lock>> {
             Some(future(is_compliance, until_s)?)
         }
         (Some(_), None) => {
-            return Err(invalid(UNTIL, "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied"));
+            return Err(invalid(
+                UNTIL,
+                "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied",
+            ));
         }
         (None, Some(_)) => {
-            return Err(invalid(MODE, "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied"));
+            return Err(invalid(
+                MODE,
+                "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied",
+            ));
         }
     };
     let is_held = match text_of(headers, HOLD) {
@@ -138,8 +144,15 @@ pub(crate) fn add_version(headers: &mut HeaderMap, version: Option<&VersionInfo>
 }
 
 /// Why an object is not there: perhaps a marker says that it was deleted. Who may not list the bucket's versions does not hear of it.
-pub(crate) async fn missing(store: &dyn Store, volume: &str, key: &Key, query: &Query, fault: StoreError) -> Refusal {
-    let is_key = fault.kind == ErrorKind::NotFound && matches!(fault.subject, Subject::Key | Subject::Version);
+pub(crate) async fn missing(
+    store: &dyn Store,
+    volume: &str,
+    key: &Key,
+    query: &Query,
+    fault: StoreError,
+) -> Refusal {
+    let is_key =
+        fault.kind == ErrorKind::NotFound && matches!(fault.subject, Subject::Key | Subject::Version);
     let refusal = Refusal::from(fault);
     if !is_key {
         return refusal;
@@ -192,7 +205,10 @@ pub(crate) async fn answer_bucket(
         Operation::PutObjectLockConfiguration => (LOCK_SETTING, wished_lock(document)?),
         Operation::GetObjectLockConfiguration => {
             let known = versioning(store, volume).await?;
-            return known.has_lock.then(|| filled("ObjectLockConfiguration", &lock_document(&known))).transpose();
+            return known
+                .has_lock
+                .then(|| filled("ObjectLockConfiguration", &lock_document(&known)))
+                .transpose();
         }
         _ => return Ok(None),
     };
@@ -208,7 +224,10 @@ fn wished_versioning(document: &[u8]) -> Result<String> {
     match wish.status.as_ref().map(|status| status.as_str()) {
         Some("Enabled") => Ok("enabled".to_owned()),
         Some("Suspended") => Ok("suspended".to_owned()),
-        _ => Err(Refusal::new(Code::IllegalVersioningConfigurationException, "The Versioning element must be specified")),
+        _ => Err(Refusal::new(
+            Code::IllegalVersioningConfigurationException,
+            "The Versioning element must be specified",
+        )),
     }
 }
 
@@ -322,7 +341,8 @@ fn wished_retention(document: &[u8]) -> Result<Option<Retention>> {
             let is_compliance = mode(given.as_str()).ok_or_else(malformed)?;
             let mut text = Vec::new();
             until.format(TimestampFormat::DateTime, &mut text).map_err(|_| malformed())?;
-            let until_s = std::str::from_utf8(&text).ok().and_then(clock::parse_extended).ok_or_else(malformed)?;
+            let until_s =
+                std::str::from_utf8(&text).ok().and_then(clock::parse_extended).ok_or_else(malformed)?;
             future(is_compliance, until_s).map(Some)
         }
         _ => Err(malformed()),
@@ -354,34 +374,52 @@ mod tests {
             &[(MODE, "GOVERNANCE"), (UNTIL, "2001-01-01T00:00:00Z")],
             &[(HOLD, "on")],
         ] {
-            assert_eq!(lock_of_headers(&headers(wrong)).unwrap_err().code, Code::InvalidArgument, "{wrong:?}");
+            assert_eq!(
+                lock_of_headers(&headers(wrong)).unwrap_err().code,
+                Code::InvalidArgument,
+                "{wrong:?}"
+            );
         }
     }
 
     #[test]
     fn documents_of_locks_become_settings_and_back() {
         let document = |enabled: &str, rule: &str| {
-            format!("<ObjectLockConfiguration><ObjectLockEnabled>{enabled}</ObjectLockEnabled>{rule}</ObjectLockConfiguration>")
+            format!(
+                "<ObjectLockConfiguration><ObjectLockEnabled>{enabled}</ObjectLockEnabled>{rule}</ObjectLockConfiguration>"
+            )
         };
         let rule = |inner: &str| format!("<Rule><DefaultRetention>{inner}</DefaultRetention></Rule>");
         let days = "<Mode>GOVERNANCE</Mode><Days>1</Days>";
         for (given, expect) in [
             (document("Enabled", ""), Ok("lock")),
             (document("Enabled", &rule(days)), Ok("lock governance 1 days")),
-            (document("Enabled", &rule("<Mode>COMPLIANCE</Mode><Years>3</Years>")), Ok("lock compliance 3 years")),
+            (
+                document("Enabled", &rule("<Mode>COMPLIANCE</Mode><Years>3</Years>")),
+                Ok("lock compliance 3 years"),
+            ),
             (document("enabled", ""), Err(Code::MalformedXML)),
             (document("Enabled", &rule("<Mode>GOVERNANCE</Mode>")), Err(Code::MalformedXML)),
             (document("Enabled", &rule(&format!("{days}<Years>1</Years>"))), Err(Code::MalformedXML)),
             (document("Enabled", &rule("<Mode>abc</Mode><Days>1</Days>")), Err(Code::MalformedXML)),
-            (document("Enabled", &rule("<Mode>GOVERNANCE</Mode><Days>0</Days>")), Err(Code::InvalidRetentionPeriod)),
-            (document("Enabled", &rule("<Mode>GOVERNANCE</Mode><Days>40000</Days>")), Err(Code::InvalidRetentionPeriod)),
+            (
+                document("Enabled", &rule("<Mode>GOVERNANCE</Mode><Days>0</Days>")),
+                Err(Code::InvalidRetentionPeriod),
+            ),
+            (
+                document("Enabled", &rule("<Mode>GOVERNANCE</Mode><Days>40000</Days>")),
+                Err(Code::InvalidRetentionPeriod),
+            ),
             ("nonsense".to_owned(), Err(Code::MalformedXML)),
         ] {
             let found = wished_lock(given.as_bytes()).map_err(|refusal| refusal.code);
             assert_eq!(found.as_deref().map_err(|code| *code), expect, "{given}");
             if let Ok(text) = found {
                 let known: Versioning = format!("enabled {text}").parse().unwrap();
-                assert_eq!(lock_document(&known), given.replace("<ObjectLockConfiguration>", "").replace("</ObjectLockConfiguration>", ""));
+                assert_eq!(
+                    lock_document(&known),
+                    given.replace("<ObjectLockConfiguration>", "").replace("</ObjectLockConfiguration>", "")
+                );
             }
         }
     }
@@ -389,14 +427,18 @@ mod tests {
     #[test]
     fn retentions_are_in_the_future() {
         let document = |inner: &str| format!("<Retention>{inner}</Retention>");
-        let check = |inner: &str| wished_retention(document(inner).as_bytes()).map_err(|refusal| refusal.code);
+        let check =
+            |inner: &str| wished_retention(document(inner).as_bytes()).map_err(|refusal| refusal.code);
         let good = check("<Mode>GOVERNANCE</Mode><RetainUntilDate>2999-01-01T00:00:00Z</RetainUntilDate>");
         assert!(!good.unwrap().unwrap().is_compliance);
         assert_eq!(check(""), Ok(None));
         for (inner, code) in [
             ("<Mode>GOVERNANCE</Mode>", Code::MalformedXML),
             ("<Mode>abc</Mode><RetainUntilDate>2999-01-01T00:00:00Z</RetainUntilDate>", Code::MalformedXML),
-            ("<Mode>GOVERNANCE</Mode><RetainUntilDate>2001-01-01T00:00:00Z</RetainUntilDate>", Code::InvalidArgument),
+            (
+                "<Mode>GOVERNANCE</Mode><RetainUntilDate>2001-01-01T00:00:00Z</RetainUntilDate>",
+                Code::InvalidArgument,
+            ),
         ] {
             assert_eq!(check(inner), Err(code), "{inner}");
         }

@@ -188,7 +188,10 @@ impl Core {
             properties: properties.encode()?,
             home: self.node.0,
             links: None,
-            past: request.attributes.as_ref().and_then(|given| crate::versions::locked_by(given.lock.as_ref())),
+            past: request
+                .attributes
+                .as_ref()
+                .and_then(|given| crate::versions::locked_by(given.lock.as_ref())),
             ..seen.file.clone()
         };
         let runs = self.names.runs(&seen.file).await.map_err(error::catalog)?;

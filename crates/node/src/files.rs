@@ -195,7 +195,8 @@ impl Core {
                 return self.rename_kept(volume, from, to, mode).await;
             }
             // What the names in it had would stay behind: programs copy then, name by name.
-            let message = "a directory of a volume that keeps versions cannot be renamed; its files can, one by one";
+            let message =
+                "a directory of a volume that keeps versions cannot be renamed; its files can, one by one";
             return Err(StoreError::about(ErrorKind::Invalid, Subject::Quota, message));
         }
         let (from, to) = (from.as_bytes(), to.as_bytes());
@@ -380,7 +381,8 @@ impl Core {
             let mut info = Core::info(key, &FileRow { properties: encoded.clone(), ..located.file.clone() })?;
             self.count_links(volume, [&mut info]).await?;
             if encoded == located.file.properties {
-                self.check_path(volume, past_parts(key).map_or(key, |(of, _)| of), &properties.attributes).await?;
+                self.check_path(volume, past_parts(key).map_or(key, |(of, _)| of), &properties.attributes)
+                    .await?;
                 return Ok(info);
             }
             let mut commit = Commit::new();

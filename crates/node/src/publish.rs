@@ -438,7 +438,8 @@ impl Core {
         }
         plan.checks.extend(self.holder_checks(&plan.file.holders, &sessions).await?);
         // What stays takes its room still.
-        let replaced = present.as_ref().filter(|_| plan.keeping.is_none()).map_or(0, |located| located.file.size);
+        let replaced =
+            present.as_ref().filter(|_| plan.keeping.is_none()).map_or(0, |located| located.file.size);
         let names = 1 + plan.links.as_ref().map_or(0, |links| links.others.len() as u64);
         // Lengths, not what is stored: a lake holds holes as zeros.
         let more = plan.file.size.saturating_sub(replaced);

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use stoker_schema::rows::FileRow;
-use stoker_store::{Attributes, Checksum, ChecksumKind, ErrorKind, Lock, Result, StoreError, is_meta_reserved};
+use stoker_store::{
+    Attributes, Checksum, ChecksumKind, ErrorKind, Lock, Result, StoreError, is_meta_reserved,
+};
 
 /// Version of this encoding.
 const VERSION: u8 = 1;

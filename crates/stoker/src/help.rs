@@ -148,7 +148,13 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("plan design", &["stoker plan design --nodes 32 --class two --report design.html"]),
-    ("plan sim", &["stoker plan sim --nodes 64 --lake-rate 5GB/s --strike rack", "stoker plan sim --days 30 --runs 100"]),
+    (
+        "plan sim",
+        &[
+            "stoker plan sim --nodes 64 --lake-rate 5GB/s --strike rack",
+            "stoker plan sim --days 30 --runs 100",
+        ],
+    ),
     ("plan gravity", &["stoker plan gravity --data-size 100TB --runs 10"]),
     ("plan kv", &["stoker plan kv --layers 80 --flash-size 60TB"]),
     ("plan slo", &["stoker plan slo --calibrate", "stoker plan slo --hardware own --drives 8"]),

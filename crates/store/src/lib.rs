@@ -81,8 +81,9 @@ pub use operator::{
 };
 pub use outage::{CatalogAt, NodeWord, Outage, Outages, StaleView};
 pub use past::{
-    DefaultRetention, Keeps, LOCK_SETTING, Lock, LockChange, NULL_VERSION, RETENTION_DAYS_MAX, RETENTION_YEARS_MAX, Retention,
-    VERSIONING_SETTING, VersionDelete, VersionDeleted, VersionEntry, VersionInfo, Versioning, VersionsPage, VersionsRequest,
+    DefaultRetention, Keeps, LOCK_SETTING, Lock, LockChange, NULL_VERSION, RETENTION_DAYS_MAX,
+    RETENTION_YEARS_MAX, Retention, VERSIONING_SETTING, VersionDelete, VersionDeleted, VersionEntry,
+    VersionInfo, Versioning, VersionsPage, VersionsRequest,
 };
 pub use patience::{patience, patiently};
 pub use people::{

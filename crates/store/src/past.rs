@@ -260,13 +260,26 @@ mod tests {
 
     #[test]
     fn settings_of_versions_are_read_as_they_are_written() {
-        for text in ["enabled", "suspended", "enabled lock", "enabled lock governance 30 days", "enabled lock compliance 7 years"] {
+        for text in [
+            "enabled",
+            "suspended",
+            "enabled lock",
+            "enabled lock governance 30 days",
+            "enabled lock compliance 7 years",
+        ] {
             assert_eq!(text.parse::<Versioning>().unwrap().to_string(), text);
         }
         for text in [
-            "", "on", "enabled locked", "enabled lock both 1 days", "enabled lock governance 0 days",
-            "enabled lock governance 36501 days", "enabled lock compliance 101 years",
-            "enabled lock compliance 1 months", "enabled lock compliance 1 days more", "enabled lock compliance -1 days",
+            "",
+            "on",
+            "enabled locked",
+            "enabled lock both 1 days",
+            "enabled lock governance 0 days",
+            "enabled lock governance 36501 days",
+            "enabled lock compliance 101 years",
+            "enabled lock compliance 1 months",
+            "enabled lock compliance 1 days more",
+            "enabled lock compliance -1 days",
         ] {
             assert!(text.parse::<Versioning>().is_err(), "{text}");
         }

@@ -5,11 +5,11 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
-    PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
-    SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
-    VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy,
-    WriteRequest, Writer, volume_tenant,
+    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
+    PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
+    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo,
+    UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions,
+    VolumePolicy, WriteRequest, Writer, volume_tenant,
 };
 
 use super::{Decided, POLICY_SETTING, Who, full_of, is_limited, own_is_full, own_of, told};

@@ -140,7 +140,9 @@ impl Decided {
         let on: &[On<'_>] = match (resource, action) {
             (Resource::Cluster, _) => return Effect::Silent,
             (Resource::Glimpse(_) | Resource::Volume(_), _) => &[On::Volume(None)],
-            (Resource::Key(_, prefix), Action::List | Action::Uploads | Action::Versions) => &[On::Volume(Some(prefix))],
+            (Resource::Key(_, prefix), Action::List | Action::Uploads | Action::Versions) => {
+                &[On::Volume(Some(prefix))]
+            }
             (Resource::Key(_, prefix), Action::Drain | Action::SetLatest) => &[On::Below(prefix)],
             (Resource::Key(_, key), Action::Rename) => {
                 // It may be a directory, which takes along what is in it.

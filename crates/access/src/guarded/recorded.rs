@@ -8,10 +8,11 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     Context, CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
-    PartsPage, PeopleChange, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
-    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VersionDelete,
-    VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
+    PartSource, PartsPage, PeopleChange, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo,
+    SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage,
+    VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy,
+    WriteRequest, Writer,
 };
 
 use super::record::{RecordedFile, RecordedWriter};

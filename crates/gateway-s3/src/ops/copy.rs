@@ -35,7 +35,8 @@ impl Source {
         attributes::refuse_customer_key(caller.headers())?;
         let info = caller.store().stat(&volume, &key).await?;
         if info.past.as_ref().is_some_and(|version| version.is_marker) {
-            let message = "The source of a copy request may not specifically refer to a delete marker by version id.";
+            let message =
+                "The source of a copy request may not specifically refer to a delete marker by version id.";
             return Err(Refusal::new(Code::InvalidRequest, message));
         }
         let condition = source_condition(caller);

@@ -20,7 +20,11 @@ fn bypasses(caller: &Caller) -> bool {
 }
 
 /// Deletes one by one. In a bucket that never kept versions an object is its one version, and is deleted as ever.
-async fn delete(caller: &Caller, volume: &str, wishes: Vec<VersionDelete>) -> Result<Vec<Result<VersionDeleted>>> {
+async fn delete(
+    caller: &Caller,
+    volume: &str,
+    wishes: Vec<VersionDelete>,
+) -> Result<Vec<Result<VersionDeleted>>> {
     let store = caller.store();
     if versioning(store, volume).await?.keeps != Keeps::Nothing {
         let answers = store.delete_versions(volume, wishes).await?;
@@ -33,7 +37,9 @@ async fn delete(caller: &Caller, volume: &str, wishes: Vec<VersionDelete>) -> Re
                 places.push(Ok(wish.version));
                 plain.push((wish.key, wish.condition));
             }
-            Some(_) => places.push(Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist."))),
+            Some(_) => {
+                places.push(Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist.")))
+            }
         }
     }
     let answers = if plain.is_empty() { Vec::new() } else { store.delete(volume, plain).await? };

@@ -173,7 +173,9 @@ pub(super) async fn list_object_versions(
     let (mut versions, mut markers, mut prefixes) = (Vec::new(), Vec::new(), Vec::new());
     for entry in page.entries {
         match entry {
-            VersionEntry::Prefix(prefix) => prefixes.push(CommonPrefix { prefix: Some(spelling.name(&prefix)) }),
+            VersionEntry::Prefix(prefix) => {
+                prefixes.push(CommonPrefix { prefix: Some(spelling.name(&prefix)) })
+            }
             VersionEntry::Version { info, version, is_latest } if version.is_marker => {
                 markers.push(DeleteMarkerEntry {
                     is_latest: Some(is_latest),

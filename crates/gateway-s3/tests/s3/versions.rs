@@ -50,27 +50,40 @@ fn versions_are_told_apart_by_their_ids() {
     // Conditions and ranges are of the version that is asked for.
     let etag = found.header("etag").unwrap();
     ask(&client, "GET", &format!("{path}?versionId={first}"), &[("if-none-match", etag)], "").expect(304);
-    ask(&client, "GET", &format!("{path}?versionId={second}"), &[("if-match", etag)], "").refused(412, "PreconditionFailed");
-    let part = ask(&client, "GET", &format!("{path}?versionId={first}"), &[("range", "bytes=1-2")], "").expect(206);
+    ask(&client, "GET", &format!("{path}?versionId={second}"), &[("if-match", etag)], "")
+        .refused(412, "PreconditionFailed");
+    let part =
+        ask(&client, "GET", &format!("{path}?versionId={first}"), &[("range", "bytes=1-2")], "").expect(206);
     assert_eq!(part.text(), "ir");
     let source = format!("{volume}/dir/a?versionId={first}");
-    let copy = ask(&client, "PUT", &format!("/{volume}/copy"), &[("x-amz-copy-source", &source)], "").expect(200);
+    let copy =
+        ask(&client, "PUT", &format!("/{volume}/copy"), &[("x-amz-copy-source", &source)], "").expect(200);
     assert_eq!(copy.header("x-amz-copy-source-version-id"), Some(first.as_str()));
     assert_eq!(client.get(&format!("/{volume}/copy")).expect(200).text(), "first");
-    let size = ask(&client, "GET", &format!("{path}?attributes&versionId={first}"), &[("x-amz-object-attributes", "ObjectSize")], "");
+    let size = ask(
+        &client,
+        "GET",
+        &format!("{path}?attributes&versionId={first}"),
+        &[("x-amz-object-attributes", "ObjectSize")],
+        "",
+    );
     assert_eq!(size.expect(200).element("ObjectSize").as_deref(), Some("5"));
 
     let marker = ask(&client, "DELETE", &path, &[], "").expect(204);
     assert_eq!(marker.header("x-amz-delete-marker"), Some("true"));
     let marker = marker.header("x-amz-version-id").unwrap();
     let hidden = client.get(&path);
-    assert_eq!((hidden.header("x-amz-delete-marker"), hidden.header("x-amz-version-id")), (Some("true"), Some(marker)));
+    assert_eq!(
+        (hidden.header("x-amz-delete-marker"), hidden.header("x-amz-version-id")),
+        (Some("true"), Some(marker))
+    );
     hidden.refused(404, "NoSuchKey");
     let there = at(marker);
     assert_eq!(there.header("x-amz-delete-marker"), Some("true"));
     there.refused(405, "MethodNotAllowed");
     let source = format!("{volume}/dir/a?versionId={marker}");
-    ask(&client, "PUT", &format!("/{volume}/b"), &[("x-amz-copy-source", &source)], "").refused(400, "InvalidRequest");
+    ask(&client, "PUT", &format!("/{volume}/b"), &[("x-amz-copy-source", &source)], "")
+        .refused(400, "InvalidRequest");
     client.get(&format!("/{volume}/never")).refused(404, "NoSuchKey");
     let list = client.get(&format!("/{volume}?versions&prefix=dir%2F")).expect(200);
     assert_eq!(list.elements("VersionId"), [second.as_str(), first.as_str(), "null", marker]);
@@ -96,7 +109,9 @@ fn what_is_locked_is_refused_by_name() {
     let lock = [("x-amz-object-lock-mode", "GOVERNANCE"), ("x-amz-object-lock-retain-until-date", FAR)];
     ask(&client, "PUT", &path, &lock, "x").refused(400, "InvalidRequest");
     let configure = |rule: &str| {
-        let document = format!("<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>{rule}</ObjectLockConfiguration>");
+        let document = format!(
+            "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>{rule}</ObjectLockConfiguration>"
+        );
         ask(&client, "PUT", &format!("/{volume}?object-lock"), &[], &document)
     };
     configure("").refused(409, "InvalidBucketState");
@@ -117,11 +132,15 @@ fn what_is_locked_is_refused_by_name() {
     };
     hold("on").refused(400, "MalformedXML");
     hold("ON").expect(200);
-    assert_eq!(client.get(&format!("{version}&legal-hold")).expect(200).element("Status").as_deref(), Some("ON"));
+    assert_eq!(
+        client.get(&format!("{version}&legal-hold")).expect(200).element("Status").as_deref(),
+        Some("ON")
+    );
     ask(&client, "DELETE", &version, &bypass, "").refused(403, "AccessDenied");
     hold("OFF").expect(200);
     let retain = |mode: &str, until: &str, headers: &[(&str, &str)]| {
-        let document = format!("<Retention><Mode>{mode}</Mode><RetainUntilDate>{until}</RetainUntilDate></Retention>");
+        let document =
+            format!("<Retention><Mode>{mode}</Mode><RetainUntilDate>{until}</RetainUntilDate></Retention>");
         ask(&client, "PUT", &format!("{version}&retention"), headers, &document)
     };
     retain("GOVERNANCE", "2998-01-01T00:00:00Z", &[]).refused(403, "AccessDenied");
@@ -134,5 +153,7 @@ fn what_is_locked_is_refused_by_name() {
     assert_eq!(client.get(&version).expect(200).text(), "x");
     ask(&client, "DELETE", &format!("/{volume}"), &[], "").refused(409, "BucketNotEmpty");
     let unlocked = put(&client, &format!("/{volume}/b"), "y", &[]);
-    client.get(&format!("/{volume}/b?retention&versionId={unlocked}")).refused(404, "NoSuchObjectLockConfiguration");
+    client
+        .get(&format!("/{volume}/b?retention&versionId={unlocked}"))
+        .refused(404, "NoSuchObjectLockConfiguration");
 }

@@ -41,7 +41,9 @@ const WAITING_MAX: usize = 10_000;
 
 /// Refuses keys that are the cluster's own: what lies there is taken for what a node put there. (D89)
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
-    let Some(own) = [OPEN, super::AWAY, PAST].into_iter().find(|own| key.starts_with(own)) else { return Ok(()) };
+    let Some(own) = [OPEN, super::AWAY, PAST].into_iter().find(|own| key.starts_with(own)) else {
+        return Ok(());
+    };
     let message =
         format!("keys that begin with `{}` are the cluster's own: choose another one", own.escape_ascii());
     Err(StoreError::new(ErrorKind::Invalid, message))

@@ -4,9 +4,13 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::Write;
 use stoker_format::{VersionId, past_key};
-use stoker_schema::names::{Forgotten, Kept, Located, Refusal, RemovedVersion, Removing, delete_record_garbage};
+use stoker_schema::names::{
+    Forgotten, Kept, Located, Refusal, RemovedVersion, Removing, delete_record_garbage,
+};
 use stoker_schema::rows::{Drain, FileRow, keys};
-use stoker_store::{Condition, CopyRequest, Keeps, Key, RenameMode, Result, StoreError, VersionDelete, VersionDeleted};
+use stoker_store::{
+    Condition, CopyRequest, Keeps, Key, RenameMode, Result, StoreError, VersionDelete, VersionDeleted,
+};
 
 use super::{id_text, no_such_version, which};
 use crate::cell::Keepers;
@@ -21,7 +25,11 @@ const RENAMES_MAX: usize = 20;
 
 impl Core {
     /// Deletes a key, or one version of it for good.
-    pub async fn delete_version(self: &Arc<Core>, volume: &Arc<Volume>, delete: VersionDelete) -> Result<VersionDeleted> {
+    pub async fn delete_version(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        delete: VersionDelete,
+    ) -> Result<VersionDeleted> {
         let VersionDelete { key, version, condition, bypass } = delete;
         match version {
             Some(id) => self.remove_version(volume, &key, id, &condition, bypass).await,
@@ -55,7 +63,12 @@ impl Core {
     }
 
     /// The record of a version that stays says so from now on.
-    pub async fn leave_kept(self: &Arc<Core>, volume: &Arc<Volume>, kept: Option<&Kept>, seq: u64) -> Result<()> {
+    pub async fn leave_kept(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        kept: Option<&Kept>,
+        seq: u64,
+    ) -> Result<()> {
         let Some(kept) = kept else { return Ok(()) };
         if kept.file.drain == Drain::Dirty {
             self.drainer.note(volume, &kept.file);
@@ -108,7 +121,13 @@ impl Core {
     }
 
     /// What the removal of a version does in the lake.
-    fn removal_writes(&self, volume: &Volume, key: &[u8], removing: &Removing<'_>, record: VersionId) -> Vec<Write> {
+    fn removal_writes(
+        &self,
+        volume: &Volume,
+        key: &[u8],
+        removing: &Removing<'_>,
+        record: VersionId,
+    ) -> Vec<Write> {
         let Removing { version, is_present, promoted } = *removing;
         let own = self.path_in_history(version).unwrap_or_else(|| key.to_vec());
         let is_marker = version.file.past.as_ref().is_some_and(|past| past.is_marker);
@@ -168,13 +187,20 @@ impl Core {
     }
 
     /// Renames a file of a volume that keeps versions: what has the old name stays as a version of it, and is deleted there.
-    pub async fn rename_kept(self: &Arc<Core>, volume: &Arc<Volume>, from: &Key, to: &Key, mode: RenameMode) -> Result<()> {
+    pub async fn rename_kept(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        from: &Key,
+        to: &Key,
+        mode: RenameMode,
+    ) -> Result<()> {
         if from == to {
             let seen = self.seen(volume, from.as_bytes()).await?;
             return seen.map(|_| ()).ok_or_else(|| no_such_key(from.as_bytes()));
         }
         for _ in 0..RENAMES_MAX {
-            let seen = self.seen(volume, from.as_bytes()).await?.ok_or_else(|| no_such_key(from.as_bytes()))?;
+            let seen =
+                self.seen(volume, from.as_bytes()).await?.ok_or_else(|| no_such_key(from.as_bytes()))?;
             let etag = Condition { if_match: Some(vec![seen.file.etag]), ..Condition::default() };
             let request = CopyRequest {
                 from_volume: volume.name.clone(),
@@ -182,7 +208,11 @@ impl Core {
                 from_condition: etag.clone(),
                 to_volume: volume.name.clone(),
                 to: to.clone(),
-                condition: if mode == RenameMode::NoReplace { Condition::absent() } else { Condition::default() },
+                condition: if mode == RenameMode::NoReplace {
+                    Condition::absent()
+                } else {
+                    Condition::default()
+                },
                 attributes: None,
             };
             self.copy_file(request).await?;

@@ -7,7 +7,8 @@ use stoker_format::VolumeId;
 use stoker_schema::names::{Found, Located, Names, Walk, Which};
 use stoker_schema::rows::{FileRow, keys};
 use stoker_store::{
-    Keeps, ListEntry, ListRequest, NULL_VERSION, Result, VersionEntry, VersionInfo, VersionsPage, VersionsRequest,
+    Keeps, ListEntry, ListRequest, NULL_VERSION, Result, VersionEntry, VersionInfo, VersionsPage,
+    VersionsRequest,
 };
 
 use super::which;
@@ -86,14 +87,22 @@ enum Next {
 
 impl Core {
     /// A page of versions.
-    pub async fn versions_page(self: &Arc<Core>, volume: &Arc<Volume>, request: VersionsRequest) -> Result<VersionsPage> {
+    pub async fn versions_page(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        request: VersionsRequest,
+    ) -> Result<VersionsPage> {
         if volume.versions.keeps() == Keeps::Nothing {
             return self.files_as_versions(volume, request).await;
         }
         let limit = request.limit.min(LIMIT_MAX);
         let mut pasts = self.pasts_from(volume, &request).await?;
         let (prefix, delimiter) = (&request.prefix[..], request.delimiter.as_deref());
-        let mut walk = self.names.walk(volume.id, prefix, delimiter, request.after.as_deref()).await.map_err(error::catalog)?;
+        let mut walk = self
+            .names
+            .walk(volume.id, prefix, delimiter, request.after.as_deref())
+            .await
+            .map_err(error::catalog)?;
         let mut present = walk.next().await.map_err(error::catalog)?;
         // Whose latest version is before this page.
         let mut begun = request.after.clone().filter(|_| request.after_version.is_some());
@@ -138,12 +147,15 @@ impl Core {
     async fn pasts_from<'n>(&'n self, volume: &Volume, request: &'n VersionsRequest) -> Result<Pasts<'n>> {
         let next = match (&request.after, &request.after_version) {
             (None, _) => Some(request.prefix.clone()),
-            (Some(after), _) if group_of(after, request).is_some_and(|group| group == &after[..]) => behind(after),
+            (Some(after), _) if group_of(after, request).is_some_and(|group| group == &after[..]) => {
+                behind(after)
+            }
             (Some(after), None) => Some([after, &b"\x01"[..]].concat()),
             (Some(after), Some(id)) => {
                 let id = match which(id) {
                     Some(Which::Null) => {
-                        let null = self.names.past(volume.id, after, Which::Null).await.map_err(error::catalog)?;
+                        let null =
+                            self.names.past(volume.id, after, Which::Null).await.map_err(error::catalog)?;
                         null.and_then(|null| keys::past_name_parts(&null.spot.name).map(|(_, id)| id))
                     }
                     Some(Which::Id(id)) => Some(id),
@@ -156,11 +168,21 @@ impl Core {
                 })
             }
         };
-        Ok(Pasts { names: &self.names, volume: volume.id, prefix: &request.prefix, rows: VecDeque::new(), next })
+        Ok(Pasts {
+            names: &self.names,
+            volume: volume.id,
+            prefix: &request.prefix,
+            rows: VecDeque::new(),
+            next,
+        })
     }
 
     /// Of a volume that keeps none, every file is its one version.
-    async fn files_as_versions(self: &Arc<Core>, volume: &Arc<Volume>, request: VersionsRequest) -> Result<VersionsPage> {
+    async fn files_as_versions(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        request: VersionsRequest,
+    ) -> Result<VersionsPage> {
         let VersionsRequest { prefix, delimiter, after, limit, .. } = request;
         let page = self.list_page(volume, ListRequest { prefix, delimiter, after, limit }).await?;
         let entry = |entry| match entry {

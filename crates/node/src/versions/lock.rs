@@ -34,7 +34,9 @@ fn changed(old: &PastRow, change: LockChange, now_ms: u64) -> Result<PastRow> {
             return Err(refused("the version is retained for compliance: nobody can shorten that"));
         }
         if !is_longer && !change.bypass {
-            return Err(refused("the version is retained for governance: that is shortened by who bypasses it"));
+            return Err(refused(
+                "the version is retained for governance: that is shortened by who bypasses it",
+            ));
         }
     }
     row.retention =
@@ -44,7 +46,12 @@ fn changed(old: &PastRow, change: LockChange, now_ms: u64) -> Result<PastRow> {
 
 impl Core {
     /// Changes what holds a version.
-    pub async fn change_lock(self: &Arc<Core>, volume: &Arc<Volume>, key: &Key, change: LockChange) -> Result<()> {
+    pub async fn change_lock(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &Key,
+        change: LockChange,
+    ) -> Result<()> {
         self.check_open()?;
         self.check_writable(volume)?;
         if !volume.versions.versioning.has_lock {
@@ -104,7 +111,8 @@ mod tests {
     #[test]
     fn retentions_grow_and_governance_is_bypassed() {
         let retention = |is_compliance, until_ms| Retention { is_compliance, until_ms };
-        let (governance, compliance) = (|until| Some(retention(false, until)), |until| Some(retention(true, until)));
+        let (governance, compliance) =
+            (|until| Some(retention(false, until)), |until| Some(retention(true, until)));
         for (old, new, plain, bypassing) in [
             (None, governance(50), true, true),
             (governance(50), governance(60), true, true),
@@ -120,7 +128,8 @@ mod tests {
             (compliance(10), None, true, true),
             (governance(10), governance(12), true, true),
         ] {
-            let row = |old: Retention| RetentionRow { is_compliance: old.is_compliance, until_ms: old.until_ms };
+            let row =
+                |old: Retention| RetentionRow { is_compliance: old.is_compliance, until_ms: old.until_ms };
             let past = PastRow { retention: old.map(row), is_held: true, ..PastRow::default() };
             for (bypass, expect) in [(false, plain), (true, bypassing)] {
                 let change = LockChange { retention: Some(new), is_held: None, bypass };

@@ -14,7 +14,8 @@ use stoker_format::{PastId, past_key};
 use stoker_schema::names::{Keeping, Which, id_of};
 use stoker_schema::rows::{FileRow, PastRow, RetentionRow, RowValue, SettingRow, keys};
 use stoker_store::{
-    ErrorKind, Key, Keeps, Lock, NULL_VERSION, Result, Retention, StoreError, Subject, VersionInfo, Versioning,
+    ErrorKind, Keeps, Key, Lock, NULL_VERSION, Result, Retention, StoreError, Subject, VersionInfo,
+    Versioning,
 };
 
 use crate::core::Core;

@@ -6,8 +6,8 @@ use stoker_catalog::kv::{Check, Commit, Outcome};
 use stoker_schema::names::{Names, Refusal};
 use stoker_schema::rows::{RowValue, SettingRow, VERSIONS_SINCE, VolumeRow, keys};
 use stoker_store::{
-    DefaultRetention, ErrorKind, Keeps, LOCK_SETTING, LakeMode, Result, StoreError, Subject, VERSIONING_SETTING,
-    Versioning,
+    DefaultRetention, ErrorKind, Keeps, LOCK_SETTING, LakeMode, Result, StoreError, Subject,
+    VERSIONING_SETTING, Versioning,
 };
 
 use super::not_shared;
@@ -35,7 +35,10 @@ impl Wish {
     /// Reads the document of a setting.
     fn parse(name: &str, document: Option<&[u8]>) -> Result<Wish> {
         let document = document.ok_or_else(|| {
-            StoreError::new(ErrorKind::Invalid, "a volume that keeps versions does so for good; `suspended` is as far as it goes")
+            StoreError::new(
+                ErrorKind::Invalid,
+                "a volume that keeps versions does so for good; `suspended` is as far as it goes",
+            )
         })?;
         let text = std::str::from_utf8(document).unwrap_or_default();
         let given: Versioning = match name {
@@ -44,8 +47,13 @@ impl Wish {
         };
         match name {
             LOCK_SETTING if given.has_lock => Ok(Wish::Lock(given.default)),
-            VERSIONING_SETTING if given.keeps != Keeps::Nothing && !given.has_lock => Ok(Wish::Keeps(given.keeps)),
-            LOCK_SETTING => Err(StoreError::new(ErrorKind::Invalid, "give `lock`, and behind it perhaps `governance 30 days`")),
+            VERSIONING_SETTING if given.keeps != Keeps::Nothing && !given.has_lock => {
+                Ok(Wish::Keeps(given.keeps))
+            }
+            LOCK_SETTING => Err(StoreError::new(
+                ErrorKind::Invalid,
+                "give `lock`, and behind it perhaps `governance 30 days`",
+            )),
             _ => Err(StoreError::new(ErrorKind::Invalid, "give `enabled` or `suspended`")),
         }
     }
@@ -77,7 +85,12 @@ impl Core {
     }
 
     /// Changes what a volume keeps.
-    pub async fn set_versioning(self: &Arc<Core>, volume: &str, name: &str, document: Option<&[u8]>) -> Result<()> {
+    pub async fn set_versioning(
+        self: &Arc<Core>,
+        volume: &str,
+        name: &str,
+        document: Option<&[u8]>,
+    ) -> Result<()> {
         let wish = Wish::parse(name, document)?;
         for _ in 0..TRIES_MAX {
             // Another node may have changed it a moment ago.
@@ -176,7 +189,12 @@ mod tests {
             ("enabled", LOCK_SETTING, "lock", Some("enabled lock")),
             ("enabled lock", LOCK_SETTING, "lock compliance 1 days", Some("enabled lock compliance 1 days")),
             ("enabled lock compliance 1 days", LOCK_SETTING, "lock", Some("enabled lock")),
-            ("enabled lock compliance 1 days", VERSIONING_SETTING, "enabled", Some("enabled lock compliance 1 days")),
+            (
+                "enabled lock compliance 1 days",
+                VERSIONING_SETTING,
+                "enabled",
+                Some("enabled lock compliance 1 days"),
+            ),
             ("enabled lock", VERSIONING_SETTING, "suspended", None),
             ("enabled", LOCK_SETTING, "", None),
         ] {

@@ -13,8 +13,8 @@ use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_schema::names;
 use stoker_schema::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_store::{
-    DrainPolicy, ErrorKind, Keeps, LakeMode, Result, StoreError, Subject, TENANT_DEFAULT, VERSIONING_SETTING, VolumeInfo, VolumeOptions,
-    VolumePolicy, check_volume_name, volume_tenant,
+    DrainPolicy, ErrorKind, Keeps, LakeMode, Result, StoreError, Subject, TENANT_DEFAULT, VERSIONING_SETTING,
+    VolumeInfo, VolumeOptions, VolumePolicy, check_volume_name, volume_tenant,
 };
 use tokio::sync::OnceCell;
 
@@ -282,7 +282,8 @@ impl Volumes {
         let id = VolumeId(row.id);
         let setting = keys::setting(id, VERSIONING_SETTING);
         let rows = [keys::import(id), keys::data_keys(id), keys::destroyed_keys(id)];
-        let found = self.catalog.get(&[&rows[0], &rows[1], &rows[2], &setting]).await.map_err(error::catalog)?;
+        let found =
+            self.catalog.get(&[&rows[0], &rows[1], &rows[2], &setting]).await.map_err(error::catalog)?;
         // Before anybody can write to it: an encrypted volume is never taken for a plain one.
         data_keys::take(&self.vault, id, found[1].as_ref(), found[2].as_ref())?;
         let import = found[0].as_ref().map(ImportRow::of).transpose().map_err(error::catalog)?;
@@ -453,8 +454,7 @@ impl Volumes {
             if value.leaving {
                 return Err(not_found(name));
             }
-            if policy.lake_mode != LakeMode::Owned
-                && self.get(name).await?.versions.keeps() != Keeps::Nothing
+            if policy.lake_mode != LakeMode::Owned && self.get(name).await?.versions.keeps() != Keeps::Nothing
             {
                 return Err(crate::versions::not_shared());
             }

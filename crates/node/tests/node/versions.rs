@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::harness::*;
 use stoker_node::Node;
 use stoker_store::{
-    Attributes, AttributesChange, Condition, CopyRequest, EditRequest, ErrorKind, Finish, Key, LOCK_SETTING, Lock, LockChange,
-    NULL_VERSION, Piece, RenameMode, Result, Retention, Store, Subject, VERSIONING_SETTING, VersionDelete,
-    VersionDeleted, VersionEntry, VersionsRequest, VolumeOptions, WriteRequest,
+    Attributes, AttributesChange, Condition, CopyRequest, EditRequest, ErrorKind, Finish, Key, LOCK_SETTING,
+    Lock, LockChange, NULL_VERSION, Piece, RenameMode, Result, Retention, Store, Subject, VERSIONING_SETTING,
+    VersionDelete, VersionDeleted, VersionEntry, VersionsRequest, VolumeOptions, WriteRequest,
 };
 
 const MIB: usize = 1 << 20;
@@ -121,7 +121,8 @@ async fn former_versions_have_objects_of_their_own_and_the_present_one_its_key()
     assert!(remove(&node, "dir/a", Some(&all[0]), false).await.unwrap().existed);
     assert_eq!(get(&node, "dir/a").await.unwrap(), bytes[2]);
     until("it moves", || async {
-        std::fs::read(home.lake().join("data/dir/a")).is_ok_and(|there| there == bytes[2]) && in_lake(&home).len() == 1
+        std::fs::read(home.lake().join("data/dir/a")).is_ok_and(|there| there == bytes[2])
+            && in_lake(&home).len() == 1
     })
     .await;
     assert_eq!(names(&node, "", None).await, ["dir/a"]);
@@ -202,7 +203,9 @@ async fn every_door_makes_versions() {
         node.link("data", &key("b"), &key("link")).await.unwrap_err(),
         set_begin(&node, "set/", 1).await.unwrap_err(),
         node.rename("data", &key("b"), &key("c"), RenameMode::Exchange { inode: None }).await.unwrap_err(),
-        put_if(&node, "data", of("b", &other).as_str().unwrap(), b"", Condition::default()).await.unwrap_err(),
+        put_if(&node, "data", of("b", &other).as_str().unwrap(), b"", Condition::default())
+            .await
+            .unwrap_err(),
         delete(&node, of("b", &other).as_str().unwrap()).await.unwrap_err(),
     ] {
         assert_eq!(fault.kind, ErrorKind::Invalid, "{fault}");
@@ -249,7 +252,10 @@ async fn what_is_locked_is_let_go_by_no_door() {
     enable(&node).await;
     let refused = set(&node, VERSIONING_SETTING, "off").await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Invalid);
-    let lock = |is_compliance| Lock { retention: Some(Retention { is_compliance, until_ms: FAR_MS }), is_held: false };
+    let lock = |is_compliance| Lock {
+        retention: Some(Retention { is_compliance, until_ms: FAR_MS }),
+        is_held: false,
+    };
     let attributes = |is_compliance| Attributes { lock: Some(lock(is_compliance)), ..Attributes::default() };
     let begun = |name: &str, is_compliance| {
         let (node, name) = (node.clone(), key(name));
@@ -281,7 +287,8 @@ async fn what_is_locked_is_let_go_by_no_door() {
     let change = |retention, bypass| LockChange { retention: Some(retention), is_held: None, bypass };
     let shorter = Some(Retention { is_compliance: true, until_ms: FAR_MS - 1 });
     for wish in [None, shorter, Some(Retention { is_compliance: false, until_ms: FAR_MS + 9 })] {
-        let refused = node.set_version_lock("data", &of("a", &compliance), change(wish, true)).await.unwrap_err();
+        let refused =
+            node.set_version_lock("data", &of("a", &compliance), change(wish, true)).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::Denied, "{wish:?}");
     }
     assert!(is_locked(remove(&node, "a", Some(&compliance), true).await));
@@ -349,6 +356,7 @@ async fn a_volume_that_cannot_keep_versions_says_why() {
     let shared = stoker_store::VolumePolicy { lake_mode: stoker_store::LakeMode::Shared, ..policy };
     assert_eq!(node.volume_set("data", shared).await.unwrap_err().kind, ErrorKind::Conflict);
     assert!(node.volume_create("other", VolumeOptions::default()).await.is_ok());
-    let found = node.versions("other", VersionsRequest { limit: 5, ..VersionsRequest::default() }).await.unwrap();
+    let found =
+        node.versions("other", VersionsRequest { limit: 5, ..VersionsRequest::default() }).await.unwrap();
     assert_eq!(found.entries, []);
 }

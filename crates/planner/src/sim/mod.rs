@@ -43,24 +43,66 @@ pub static SPEC: Spec = Spec {
         field("gpus_per_node", Kind::Count, 8.0, (1.0, 128.0), "GPUs of a node"),
         field("drives", Kind::Count, 8.0, (1.0, 1024.0), "drives of a node"),
         field("drive_size", Kind::Bytes, 7.68e12, (1e9, 1e15), "bytes of a drive"),
-        field("ring_share", Kind::Share, 0.5, (0.001, 1.0), "share of the drives that undrained bytes may take"),
+        field(
+            "ring_share",
+            Kind::Share,
+            0.5,
+            (0.001, 1.0),
+            "share of the drives that undrained bytes may take",
+        ),
         field("rails", Kind::Count, 2.0, (1.0, 64.0), "storage ports of a node"),
         field("rail_rate", Kind::Rate, 50e9, (1e6, 1e13), "rate of a port"),
         choice("class", CLASSES, 0, "how many copies before the acknowledgement"),
         choice("spread", SPREADS, 0, "how far apart the copies are"),
         field("checkpoint_size", Kind::Bytes, 2e12, (1e6, 1e18), "bytes of a checkpoint of the whole job"),
-        field("checkpoint_shards", Kind::Count, 512.0, (1.0, 1e7), "files of a checkpoint, written side by side"),
-        field("checkpoint_every", Kind::Seconds, 0.0, (0.0, 1e8), "time between two; 0 is that of Young and Daly"),
-        field("blocked_share", Kind::Share, 1.0, (0.0, 1.0), "share of a checkpoint's time that the job stands still"),
-        field("node_mtbf", Kind::Seconds, 5.0 * YEAR, (3600.0, 1e11), "time between two crashes of one node that end a job"),
+        field(
+            "checkpoint_shards",
+            Kind::Count,
+            512.0,
+            (1.0, 1e7),
+            "files of a checkpoint, written side by side",
+        ),
+        field(
+            "checkpoint_every",
+            Kind::Seconds,
+            0.0,
+            (0.0, 1e8),
+            "time between two; 0 is that of Young and Daly",
+        ),
+        field(
+            "blocked_share",
+            Kind::Share,
+            1.0,
+            (0.0, 1.0),
+            "share of a checkpoint's time that the job stands still",
+        ),
+        field(
+            "node_mtbf",
+            Kind::Seconds,
+            5.0 * YEAR,
+            (3600.0, 1e11),
+            "time between two crashes of one node that end a job",
+        ),
         field("restart_time", Kind::Seconds, 300.0, (0.0, 1e6), "from a failure until training goes on"),
         field("lake_rate", Kind::Rate, 20e9, (1e3, 1e15), "rate at which the lake takes what drains"),
         field("lake_outages", Kind::Number, 4.0, (0.0, 10_000.0), "times in a year that the lake is away"),
         field("lake_outage_time", Kind::Seconds, 1800.0, (1.0, 1e7), "how long it is away then"),
         field("drain_quiet", Kind::Seconds, 10.0, (0.0, 1e6), "rest of a file before it drains"),
         field("drive_failures", Kind::Share, 0.009, (0.0, 1.0), "share of drives that die in a year"),
-        field("node_losses", Kind::Share, 0.01, (0.0, 1.0), "share of nodes that are lost for good in a year"),
-        field("detect_time", Kind::Seconds, 30.0, (0.0, 1e6), "until a loss is noticed and its repair begins"),
+        field(
+            "node_losses",
+            Kind::Share,
+            0.01,
+            (0.0, 1.0),
+            "share of nodes that are lost for good in a year",
+        ),
+        field(
+            "detect_time",
+            Kind::Seconds,
+            30.0,
+            (0.0, 1e6),
+            "until a loss is noticed and its repair begins",
+        ),
         field("replace_time", Kind::Seconds, DAY, (0.0, 1e8), "until a lost node is replaced"),
         choice("strike", STRIKES, 0, "what happens for certain in each run"),
         field("strike_at", Kind::Seconds, DAY / 2.0, (0.0, 1e9), "when"),
@@ -148,8 +190,7 @@ pub fn plan(inputs: &Inputs, constants: &Constants) -> Plan {
     let setup = setup(inputs, constants);
     let (runs, events_max) = bounds(inputs, &setup);
     let seed = inputs.get("seed") as u64;
-    let outcomes: Vec<Outcome> =
-        (0..runs).map(|run| World::new(&setup, seed, run).run(events_max)).collect();
+    let outcomes: Vec<Outcome> = (0..runs).map(|run| World::new(&setup, seed, run).run(events_max)).collect();
 
     let count = runs as f64;
     let total = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>();
@@ -161,23 +202,34 @@ pub fn plan(inputs: &Inputs, constants: &Constants) -> Plan {
     let (ring, hurt_s) = (most(|one| one.ring_max), most(|one| one.hurt_longest_s));
     let figures = Told { setup: &setup, runs, lossy, held, ring, hurt_s };
 
-    plan.toned("runs_with_loss", "Runs that lost acknowledged bytes", lossy / count, "share", figures.loss_tone())
-        .figure("lost", "Bytes lost, mean of a run", total(|one| one.lost) / count, "B")
-        .toned("held", "Time in which writers waited for room", held, "share", figures.held_tone())
-        .toned("ring_max", "Fullest that rings were", ring, "share", figures.ring_tone())
-        .figure("dirty_max", "Most bytes that the lake lacked", most(|one| one.dirty_max), "B")
-        .figure("checkpoint_p50", "Time of a checkpoint, P50", percentile(&saves, 0.5), "s")
-        .figure("checkpoint_p99", "Time of a checkpoint, P99", percentile(&saves, 0.99), "s")
-        .figure("checkpoint_max", "Time of a checkpoint, longest", percentile(&saves, 1.0), "s")
-        .figure("checkpoint_interval", "Checkpoint every", setup.every_s, "s")
-        .figure("drained_p50", "Until a checkpoint was in the lake, P50", percentile(&drains, 0.5), "s")
-        .figure("drained_p99", "Until a checkpoint was in the lake, P99", percentile(&drains, 0.99), "s")
-        .figure("drained_max", "Until a checkpoint was in the lake, longest", percentile(&drains, 1.0), "s")
-        .figure("hurt_max", "Most bytes that lacked a copy", most(|one| one.hurt_max), "B")
-        .figure("hurt_time", "Longest time that some did", hurt_s, "s")
-        .figure("failures", "Failures of the job, mean of a run", total(|one| f64::from(one.failures)) / count, "")
-        .figure("trained", "Time that was training in the end", trained, "share")
-        .figure("runs_made", "Runs that were made", count, "");
+    plan.toned(
+        "runs_with_loss",
+        "Runs that lost acknowledged bytes",
+        lossy / count,
+        "share",
+        figures.loss_tone(),
+    )
+    .figure("lost", "Bytes lost, mean of a run", total(|one| one.lost) / count, "B")
+    .toned("held", "Time in which writers waited for room", held, "share", figures.held_tone())
+    .toned("ring_max", "Fullest that rings were", ring, "share", figures.ring_tone())
+    .figure("dirty_max", "Most bytes that the lake lacked", most(|one| one.dirty_max), "B")
+    .figure("checkpoint_p50", "Time of a checkpoint, P50", percentile(&saves, 0.5), "s")
+    .figure("checkpoint_p99", "Time of a checkpoint, P99", percentile(&saves, 0.99), "s")
+    .figure("checkpoint_max", "Time of a checkpoint, longest", percentile(&saves, 1.0), "s")
+    .figure("checkpoint_interval", "Checkpoint every", setup.every_s, "s")
+    .figure("drained_p50", "Until a checkpoint was in the lake, P50", percentile(&drains, 0.5), "s")
+    .figure("drained_p99", "Until a checkpoint was in the lake, P99", percentile(&drains, 0.99), "s")
+    .figure("drained_max", "Until a checkpoint was in the lake, longest", percentile(&drains, 1.0), "s")
+    .figure("hurt_max", "Most bytes that lacked a copy", most(|one| one.hurt_max), "B")
+    .figure("hurt_time", "Longest time that some did", hurt_s, "s")
+    .figure(
+        "failures",
+        "Failures of the job, mean of a run",
+        total(|one| f64::from(one.failures)) / count,
+        "",
+    )
+    .figure("trained", "Time that was training in the end", trained, "share")
+    .figure("runs_made", "Runs that were made", count, "");
 
     figures.verdict(&mut plan);
     if (runs as f64) < inputs.get("runs") {
@@ -251,7 +303,8 @@ impl Told<'_> {
                 (_, Strike::Rack, false) => "spread the copies over racks",
                 _ => "a faster lake or class `three` shortens the time in which a second loss matters",
             };
-            plan.reasons.push(format!("{} of {} runs lost acknowledged bytes: {cure}", self.lossy, self.runs));
+            plan.reasons
+                .push(format!("{} of {} runs lost acknowledged bytes: {cure}", self.lossy, self.runs));
         } else {
             plan.reasons.push(format!("none of {} runs lost an acknowledged byte", self.runs));
         }

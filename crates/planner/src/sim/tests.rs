@@ -36,7 +36,11 @@ fn without_failures_a_checkpoint_takes_what_the_designer_computes() {
     let inputs = Inputs::defaults(spec("design", Model::Stoker).unwrap());
     let computed = design::checkpoints(&inputs, &Constants::default());
     for name in ["checkpoint_p50", "checkpoint_max"] {
-        assert!(is_near(value(&made, name), computed.time_s, 1e-5), "{name}: {} {computed:?}", value(&made, name));
+        assert!(
+            is_near(value(&made, name), computed.time_s, 1e-5),
+            "{name}: {} {computed:?}",
+            value(&made, name)
+        );
     }
     // 2 TB wait at most, for the time that they take to drain and 10 s.
     assert!(is_near(value(&made, "dirty_max"), 2e12, 1e-6));
@@ -161,7 +165,11 @@ fn corners_end_with_numbers() {
             };
             let made = plan(&inputs, &Constants::default());
             for figure in &made.figures {
-                assert!(figure.value.is_finite() && figure.value >= 0.0, "{} at {edge}: {figure:?}", field.name);
+                assert!(
+                    figure.value.is_finite() && figure.value >= 0.0,
+                    "{} at {edge}: {figure:?}",
+                    field.name
+                );
                 if figure.unit == "share" && figure.name != "ring_max" {
                     assert!(figure.value <= 1.0 + 1e-6, "{} at {edge}: {figure:?}", field.name);
                 }

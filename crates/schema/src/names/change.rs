@@ -5,8 +5,8 @@ use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 use super::path::{Spot, Way};
 use super::{Located, Names, Refusal};
 use crate::rows::{
-    DirRow, EntryRow, FileRow, GarbageRow, HISTORY, HolderRow, Layout, NOWHERE, ROOT, RUNS_PER_ROW, RowValue, RunRow,
-    keys,
+    DirRow, EntryRow, FileRow, GarbageRow, HISTORY, HolderRow, Layout, NOWHERE, ROOT, RUNS_PER_ROW, RowValue,
+    RunRow, keys,
 };
 use stoker_catalog::Result;
 use stoker_catalog::kv::{Check, Commit, Range, Write, prefix_end};

@@ -17,9 +17,7 @@ use super::accounts::{Counted, Done};
 use super::change::{Forgotten, forget_dependents, range_check};
 use super::path::Spot;
 use super::{Located, Names, Refusal, TRIES_MAX};
-use crate::rows::{
-    Drain, EntryRow, FileRow, HISTORY, Layout, PastRow, RefRow, RekeyRow, RowValue, keys,
-};
+use crate::rows::{Drain, EntryRow, FileRow, HISTORY, Layout, PastRow, RefRow, RekeyRow, RowValue, keys};
 use stoker_catalog::kv::{Check, Commit, Range, Write, prefix_end};
 use stoker_catalog::{CatalogError, Result};
 
@@ -173,11 +171,8 @@ impl Names {
         change.writes.push(Write::Delete(own));
         change.writes.push(Write::Delete(keys::conflict(volume, old.spot.parent, &old.spot.name)));
         forget_dependents(change, &old.spot, &old.file);
-        let past = PastRow {
-            number,
-            is_null: is_null(&old.file),
-            ..old.file.past.clone().unwrap_or_default()
-        };
+        let past =
+            PastRow { number, is_null: is_null(&old.file), ..old.file.past.clone().unwrap_or_default() };
         let mut file = FileRow {
             // The number of the name stays with the name.
             inode: self.inodes.next().await?,
@@ -387,7 +382,9 @@ impl Names {
             let present = self.lookup(volume, key).await?;
             let next = match is_present {
                 true => pasts.first(),
-                false if present.is_none() && pasts.first().is_some_and(|first| first.spot == version.spot) => {
+                false
+                    if present.is_none() && pasts.first().is_some_and(|first| first.spot == version.spot) =>
+                {
                     pasts.get(1)
                 }
                 false => None,

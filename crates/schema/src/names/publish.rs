@@ -176,7 +176,8 @@ impl Names {
         let keeping = plan.keeping.as_ref().filter(|_| !is_again);
         let mut kept = None;
         if let Some(keeping) = keeping {
-            let step = self.step(change, spot.volume, &keeping.key, present.as_ref().map(|old| &old.file)).await?;
+            let step =
+                self.step(change, spot.volume, &keeping.key, present.as_ref().map(|old| &old.file)).await?;
             let past = file.past.get_or_insert_default();
             (past.number, past.is_null) = (step.number, keeping.is_suspended);
             if keeping.is_suspended {

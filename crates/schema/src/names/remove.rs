@@ -75,7 +75,8 @@ impl Names {
                     if keeping.is_suspended {
                         self.drop_null(&mut change, volume, &keeping.key).await?;
                     }
-                    marker = Some(self.put_marker(&mut change, volume, keeping, step.number, *content).await?);
+                    marker =
+                        Some(self.put_marker(&mut change, volume, keeping, step.number, *content).await?);
                     fate
                 }
             };

@@ -146,7 +146,8 @@ impl RowValue for EntryRow {
         };
         let version = if past.is_some() { Self::VERSION } else { PLAIN };
         let bytes = postcard::to_extend(self, vec![version]).expect("plain data encodes");
-        past.into_iter().fold(bytes, |bytes, past| postcard::to_extend(past, bytes).expect("plain data encodes"))
+        past.into_iter()
+            .fold(bytes, |bytes, past| postcard::to_extend(past, bytes).expect("plain data encodes"))
     }
 
     fn decode(bytes: &[u8]) -> Result<EntryRow> {

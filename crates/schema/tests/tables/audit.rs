@@ -6,8 +6,8 @@ use stoker_catalog::kv::Row;
 use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 use stoker_schema::names::{Spot, Usage, usage};
 use stoker_schema::rows::{
-    DirRow, DirtyRow, Drain, EntryRow, FileRow, GarbageRow, HISTORY, LinksRow, NOWHERE, OpenSetRow, ROOT, RowValue, SetRow,
-    SetState, SetWork, ShardRow, keys,
+    DirRow, DirtyRow, Drain, EntryRow, FileRow, GarbageRow, HISTORY, LinksRow, NOWHERE, OpenSetRow, ROOT,
+    RowValue, SetRow, SetState, SetWork, ShardRow, keys,
 };
 
 use crate::fixture::{Fixture, VOLUME};

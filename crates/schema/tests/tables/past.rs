@@ -67,7 +67,8 @@ impl Fixture {
 
     async fn shows(&self, expect: &[(&str, u64)]) {
         let found = self.versions().await;
-        let found: Vec<(&str, u64)> = found.iter().map(|(key, content, ..)| (key.as_str(), *content)).collect();
+        let found: Vec<(&str, u64)> =
+            found.iter().map(|(key, content, ..)| (key.as_str(), *content)).collect();
         assert_eq!(found, expect);
         audit(self).await;
     }
@@ -153,32 +154,33 @@ async fn what_has_to_stay_is_taken_out_by_nobody() {
     let mut fixture = Fixture::memory();
     let clock = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(100));
     let time = clock.clone();
-    fixture.names = fixture.names.releasing(std::sync::Arc::new(move || time.load(std::sync::atomic::Ordering::SeqCst)));
+    fixture.names =
+        fixture.names.releasing(std::sync::Arc::new(move || time.load(std::sync::atomic::Ordering::SeqCst)));
     let past = |is_compliance, until_ms, is_held| {
         let retention = Some(RetentionRow { is_compliance, until_ms });
         Some(PastRow { retention, is_held, ..PastRow::default() })
     };
-    for (key, past, bypassed) in [
-        ("governance", past(false, 200, false), true),
-        ("compliance", past(true, 200, false), false),
-        ("held", past(false, 0, true), false),
+    for (base, (key, past, bypassed)) in [
+        (100, ("governance", past(false, 200, false), true)),
+        (200, ("compliance", past(true, 200, false), false)),
+        (300, ("held", past(false, 0, true), false)),
     ] {
-        let first = fixture.put_kept(key, FileRow { past, ..file(1) }, false).await.unwrap();
+        let first = fixture.put_kept(key, FileRow { past, ..file(base + 1) }, false).await.unwrap();
         let id = Which::Id(id_of(&first.file).unwrap());
         let locked = |found: Result<bool, Refusal>| matches!(found, Err(Refusal::Locked));
         assert!(locked(fixture.drop_version(key, id, false).await), "{key} as the present one");
         // Nor by a change that keeps nothing.
-        assert!(matches!(fixture.put(key, file(2)).await, Err(Refusal::Locked)), "{key} replaced");
+        assert!(matches!(fixture.put(key, file(base + 2)).await, Err(Refusal::Locked)), "{key} replaced");
         assert!(matches!(fixture.remove(key).await, Err(Refusal::Locked)), "{key} removed");
-        fixture.put_kept(key, file(2), false).await.unwrap();
-        fixture.delete_kept(key, 9, false).await;
+        fixture.put_kept(key, file(base + 2), false).await.unwrap();
+        fixture.delete_kept(key, base + 9, false).await;
         assert!(locked(fixture.drop_version(key, id, false).await), "{key} as a former one");
         assert_eq!(fixture.drop_version(key, id, true).await.is_ok(), bypassed, "{key}");
         audit(&fixture).await;
     }
     clock.store(200, std::sync::atomic::Ordering::SeqCst);
     let all = fixture.versions().await;
-    let first = |key: &str| all.iter().find(|line| line.0 == key && line.1 == 1).map(|line| line.3);
+    let first = |key: &str| all.iter().find(|line| line.0 == key && line.1 % 100 == 1).map(|line| line.3);
     assert_eq!(first("governance"), None);
     assert!(fixture.drop_version("compliance", first("compliance").unwrap(), false).await.unwrap());
     assert!(fixture.drop_version("held", first("held").unwrap(), true).await.is_err());
@@ -233,13 +235,22 @@ async fn versions_are_those_of_a_model() {
                 }
             }
             let mut expect: Vec<(String, u64, bool)> = Vec::new();
-            for (key, model) in [(0, &models[0]), (2, &models[2]), (1, &models[1])].map(|(at, m)| (names[at], m)) {
-                expect.extend(model.0.iter().rev().map(|(content, is_marker, _)| (key.into(), *content, *is_marker)));
-                let shown = model.0.last().filter(|(_, is_marker, _)| !is_marker).map(|(content, ..)| version(*content));
+            for (key, model) in
+                [(0, &models[0]), (2, &models[2]), (1, &models[1])].map(|(at, m)| (names[at], m))
+            {
+                expect.extend(
+                    model.0.iter().rev().map(|(content, is_marker, _)| (key.into(), *content, *is_marker)),
+                );
+                let shown = model
+                    .0
+                    .last()
+                    .filter(|(_, is_marker, _)| !is_marker)
+                    .map(|(content, ..)| version(*content));
                 assert_eq!(fixture.shown(key).await, shown, "seed {seed}: {key}");
             }
             let found = fixture.versions().await;
-            let found: Vec<_> = found.into_iter().map(|(key, content, is_marker, _)| (key, content, is_marker)).collect();
+            let found: Vec<_> =
+                found.into_iter().map(|(key, content, is_marker, _)| (key, content, is_marker)).collect();
             assert_eq!(found, expect, "seed {seed}");
             audit(&fixture).await;
         }
