@@ -277,7 +277,12 @@ impl Core {
             drain: state(file.drain),
             lake: volume.lake_url.as_ref().filter(|_| leaves).map(place),
             lake_etag: lake_etag.cloned(),
-            version_id: file.past.as_ref().map(|_| crate::versions::id_text(file)),
+            // What has no id of its own is not told of, as S3 does not.
+            version_id: file
+                .past
+                .as_ref()
+                .filter(|past| !past.is_null)
+                .map(|_| crate::versions::id_text(file)),
         })
     }
 }
