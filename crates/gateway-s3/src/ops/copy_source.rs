@@ -78,7 +78,7 @@ mod tests {
             ("vol//a", "/a"),
             ("vol/../a", "../a"),
             ("vol/a?b", "a?b"),
-            ("vol/a?versionId=null", "a"),
+            ("vol/a?versionId=null", ".stoker-versions/a/null"),
             ("vol/a%3FversionId=7", "a?versionId=7"),
         ] {
             let source = CopySource { volume: "vol".to_owned(), key: Key::new(key).unwrap() };

@@ -287,7 +287,7 @@ mod tests {
         assert!(EntryRow::decode(&[1, 0]).is_err());
 
         // What keeps no versions is written as ever; a version behind it is read back, and nothing less.
-        let plain = EntryRow::File(Box::new(read.clone()));
+        let plain = EntryRow::File(read.clone());
         assert_eq!(plain.encode()[0], 3);
         assert_eq!(EntryRow::decode(&plain.encode()).unwrap(), plain);
         let retention = Some(super::super::RetentionRow { is_compliance: true, until_ms: 77 });
