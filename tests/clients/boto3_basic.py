@@ -8,6 +8,7 @@ import json
 import socket
 import sys
 import unittest.mock
+import urllib.request
 
 import boto3
 import botocore.auth
@@ -371,6 +372,33 @@ def checkpoint_set(room):
     room.put(second, b'{"action": "begin", "shards": 1}')
     room.s3.delete_object(Bucket=room.bucket, Key=second)
     refused("NoSuchKey", 404, room.get, key=second)
+
+
+@scenario("temporary keys: from a lasting one, in headers and urls, and not without their token")
+def temporary(room):
+    at = room.at
+    keys = {"aws_access_key_id": at.access_key, "aws_secret_access_key": at.secret_key, "region_name": "us-east-1"}
+    sts = boto3.client("sts", endpoint_url=at.s3, **keys)
+    assert sts.get_caller_identity()["Arn"].endswith(at.access_key), "who it is"
+    made = sts.get_session_token(DurationSeconds=900)["Credentials"]
+    left = (made["Expiration"] - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+    assert 840 < left <= 901, left
+    session = {"aws_access_key_id": made["AccessKeyId"], "aws_secret_access_key": made["SecretAccessKey"]}
+    s3 = client(at, aws_session_token=made["SessionToken"], **session)
+    s3.put_object(Bucket=room.bucket, Key="by/session", Body=b"bytes")
+    same(s3.get_object(Bucket=room.bucket, Key="by/session")["Body"].read(), b"bytes", "by a temporary key")
+    read = {"Bucket": room.bucket, "Key": "by/session"}
+    with urllib.request.urlopen(s3.generate_presigned_url("get_object", Params=read)) as answer:
+        same(answer.read(), b"bytes", "by a url")
+    altered = made["SessionToken"][:-1] + ("A" if made["SessionToken"][-1] != "A" else "B")
+    refused("InvalidAccessKeyId", 403, client(at, **session).get_object, **read)
+    refused("InvalidToken", 400, client(at, aws_session_token=altered, **session).get_object, **read)
+    refused("InvalidToken", 400, client(at, aws_session_token=made["SessionToken"]).get_object, **read)
+    inner = boto3.client("sts", endpoint_url=at.s3, region_name="us-east-1", aws_session_token=made["SessionToken"], **session)
+    refused("AccessDenied", 403, inner.get_session_token)
+    wrong = boto3.client("sts", endpoint_url=at.s3, **{**keys, "aws_secret_access_key": "wrong"})
+    refused("SignatureDoesNotMatch", 403, wrong.get_caller_identity)
+    room.s3.delete_object(Bucket=room.bucket, Key="by/session")
 
 
 @scenario("a bucket is emptied and removed")

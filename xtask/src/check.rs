@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crate::suites::{
-    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, OPEN, PACKAGES, PATRONI, PYTHON, Suite, TELEMETRY,
-    WALK, Without,
+    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, OIDC, OPEN, PACKAGES, PATRONI, PYTHON, Suite,
+    TELEMETRY, WALK, Without,
 };
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, programs, sim, tidy, upgrade};
@@ -133,6 +133,7 @@ const STEPS: &[Step] = &[
         &[Tier::Full, Tier::Long],
         Action::Suite { suite: &CONSOLE, args: "", without: Without::Skip },
     ),
+    step("oidc", &[Tier::Full, Tier::Long], Action::Suite { suite: &OIDC, args: "", without: Without::Skip }),
     step("telemetry", &[Tier::Full, Tier::Long], telemetry()),
     step("walk", &[Tier::Full, Tier::Long], Action::Suite { suite: &WALK, args: "", without: Without::Skip }),
     step(

@@ -30,6 +30,7 @@ Usage: cargo xtask <command>
   python [...]                the Python package; arguments go to python/tests/run.py
   api [...]                   the admin API against its OpenAPI document; arguments go to tests/api/run.py
   console [...]               the console in headless Chromium; arguments go to tests/console/run.py
+  oidc [...]                  users of a real OpenID provider, by boto3 and a browser; arguments go to tests/oidc/run.py
   telemetry [...]             a real Prometheus and Alertmanager; arguments go to tests/telemetry/run.py
   collectors [...]            traces at a receiver of OTLP, events in Kafka; arguments go to tests/collectors/run.py
   guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
@@ -80,6 +81,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "apps" => suites::APPS.run(rest),
         "api" => suites::API.run(rest),
         "console" => suites::CONSOLE.run(rest),
+        "oidc" => suites::OIDC.run(rest),
         "telemetry" => suites::TELEMETRY.run(rest),
         "collectors" => suites::COLLECTORS.run(rest),
         "guest" => suites::GUEST.run(rest),

@@ -1,4 +1,4 @@
-//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni`, `packages`, `kubernetes`, `large` and `open`: programs of others against real
+//! `cargo xtask clients`, `apps`, `api`, `console`, `oidc`, `telemetry`, `collectors`, `guest`, `walk`, `patroni`, `packages`, `kubernetes`, `large` and `open`: programs of others against real
 //! nodes, each by a script below `tests/`.
 
 use std::io::Read;
@@ -64,6 +64,8 @@ pub const OPEN: Suite =
 pub const API: Suite = suite("api", "tests/api/run.py", "schemathesis over the admin API");
 /// The console in a browser.
 pub const CONSOLE: Suite = suite("console", "tests/console/run.py", "the console in Chromium");
+/// Users of an OpenID provider, with boto3 and a browser's walk.
+pub const OIDC: Suite = suite("oidc", "tests/oidc/run.py", "an OpenID provider");
 
 /// The Python package.
 pub const PYTHON: Suite =

@@ -1,7 +1,7 @@
 //! What endpoints are given: views of a store, each for whoever asks.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use stoker_audit::Log;
@@ -11,16 +11,17 @@ use stoker_store::{
 };
 use tokio::time::Instant;
 
-use crate::decide::{Member, Rights, Scope};
+use crate::decide::{Member, Rights};
 use crate::guarded::{AUDIT_FULL, AUDIT_SETTING, Guarded, Policies, Who};
 use crate::members::{KeyRights, Members};
+use crate::session::SessionKeys;
 
 /// How old what is known of users may be.
 pub(crate) const KNOWN_AGE_MAX: Duration = Duration::from_secs(3);
 
 /// A store that nobody reaches without a decision.
 #[derive(Clone)]
-pub struct Guard(Arc<Shared>);
+pub struct Guard(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     /// Volumes whose every read is written down, or not, as it was a moment ago.
     full: RwLock<HashMap<String, (Instant, bool)>>,
     pub policies: Policies,
+    /// What seals session tokens.
+    pub sessions: OnceLock<SessionKeys>,
     known: RwLock<Option<Known>>,
     asking: tokio::sync::Mutex<()>,
 }
@@ -48,6 +51,17 @@ pub struct Credential {
     pub owner: Option<UserName>,
     /// What it opens.
     pub view: Arc<Guarded>,
+    /// What is special about a temporary key; none for others.
+    pub session: Option<SessionInfo>,
+}
+
+/// A temporary key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionInfo {
+    /// When it ends, milliseconds since 1970.
+    pub expires_ms: u64,
+    /// The name for AWS's programs.
+    pub arn: String,
 }
 
 /// Who users of this machine are.
@@ -85,7 +99,15 @@ impl Guard {
 
     fn with(store: Arc<dyn Store>, log: Option<Arc<Log>>) -> Guard {
         let (known, full, asking) = (RwLock::default(), RwLock::default(), tokio::sync::Mutex::default());
-        Guard(Arc::new(Shared { store, log, full, policies: Policies::default(), known, asking }))
+        Guard(Arc::new(Shared {
+            store,
+            log,
+            full,
+            policies: Policies::default(),
+            sessions: OnceLock::new(),
+            known,
+            asking,
+        }))
     }
 
     /// Where calls are written down.
@@ -110,7 +132,7 @@ impl Guard {
 
     /// For a user.
     pub fn user(&self, name: UserName, door: &'static str) -> Arc<Guarded> {
-        self.user_by(name, KeyRights::default(), door)
+        self.user_by(name, KeyRights::default(), door, None)
     }
 
     /// For somebody whose rights do not change.
@@ -134,16 +156,30 @@ impl Guard {
         let Some(mut key) = self.0.store.access_key(access_key).await? else { return Ok(None) };
         let (owner, prefixes) = split_owner(&key.access.prefixes);
         key.access.prefixes = prefixes;
-        let rights = KeyRights { read_only: key.access.read_only, prefixes: key.access.prefixes.clone() };
-        let view = match &owner {
-            Some(name) => self.user_by(name.clone(), rights, door),
+        let view = self.view_of_key(&key, owner.as_ref(), door, None);
+        Ok(Some(Credential { key, owner, view, session: None }))
+    }
+
+    /// What an access key opens.
+    pub(crate) fn view_of_key(
+        &self,
+        key: &AccessKey,
+        owner: Option<&UserName>,
+        door: &'static str,
+        session: Option<Arc<str>>,
+    ) -> Arc<Guarded> {
+        let places = vec![key.access.prefixes.clone()];
+        let rights = KeyRights { read_only: key.access.read_only, places, user_created_ms: None };
+        match owner {
+            Some(name) => self.user_by(name.clone(), rights, door, session),
             None => {
-                let scopes = vec![rights.prefixes.iter().map(|prefix| Scope::parse(prefix)).collect()];
+                let scopes = rights.scopes().collect();
                 let member = Member { read_only: rights.read_only, scopes, ..Member::of(TENANT_DEFAULT) };
-                self.member(Principal::Key(key.access_key.clone()), door, member)
+                let context =
+                    Context { session, ..Context::new(Principal::Key(key.access_key.clone()), door) };
+                self.fixed(context, Rights::Member(member))
             }
-        };
-        Ok(Some(Credential { key, owner, view }))
+        }
     }
 
     /// The user of a token for the client port, and what checks it.
@@ -169,8 +205,14 @@ impl Guard {
         Arc::new(Guarded::new(Arc::clone(&self.0), context, Who::Fixed(Arc::new(rights))))
     }
 
-    fn user_by(&self, name: UserName, key: KeyRights, door: &'static str) -> Arc<Guarded> {
-        let context = Context::new(Principal::User(name.clone()), door);
+    pub(crate) fn user_by(
+        &self,
+        name: UserName,
+        key: KeyRights,
+        door: &'static str,
+        session: Option<Arc<str>>,
+    ) -> Arc<Guarded> {
+        let context = Context { session, ..Context::new(Principal::User(name.clone()), door) };
         Arc::new(Guarded::new(Arc::clone(&self.0), context, Who::user(name, key)))
     }
 }

@@ -20,12 +20,16 @@ mod guarded;
 mod members;
 mod origin;
 mod policy;
+mod session;
+mod sessions;
 pub mod token;
 mod told;
 
 pub use action::{Action, Kind, order_action};
 pub use decide::{AUDIT_VOLUME, Member, Reason, Resource, Rights, Scope, Verdict, decide};
-pub use guard::{Credential, Guard, Peers};
+pub use guard::{Credential, Guard, Peers, SessionInfo};
 pub use guarded::{AUDIT_FULL, AUDIT_SETTING, Guarded, POLICY_SETTING};
 pub use origin::Origin;
 pub use policy::{Fault as PolicyFault, POLICY_LEN_MAX, Policy};
+pub use session::{SESSION_KEY_START, SESSION_TOKEN_LEN_MAX, Session, SessionFault};
+pub use sessions::SessionRequest;

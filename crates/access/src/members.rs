@@ -10,8 +10,17 @@ use crate::decide::{Member, Rights, Scope};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct KeyRights {
     pub read_only: bool,
-    /// With full names of volumes.
-    pub prefixes: Vec<String>,
+    /// Lists of places, with full names of volumes. One of each list has to cover what is asked for; an empty list covers everything.
+    pub places: Vec<Vec<String>>,
+    /// When their user was made, if that counts: another one who got the name later is somebody else.
+    pub user_created_ms: Option<u64>,
+}
+
+impl KeyRights {
+    /// Its places, to be decided by.
+    pub fn scopes(&self) -> impl Iterator<Item = Vec<Scope>> + '_ {
+        self.places.iter().map(|list| list.iter().map(|place| Scope::parse(place)).collect())
+    }
 }
 
 /// Everybody, as the cluster knew them a moment ago.
@@ -45,12 +54,22 @@ impl Members {
         let projects = rights.projects.iter().map(|project| Scope::parse(&format!("{home}/{project}/")));
         let prefixes = rights.prefixes.iter().map(|prefix| Scope::parse(&full_volume_name(tenant, prefix)));
         let own = projects.chain(prefixes).collect();
-        let of_key = key.prefixes.iter().map(|prefix| Scope::parse(prefix)).collect();
+        if key.user_created_ms.is_some_and(|created_ms| created_ms != user.created_ms) {
+            return Rights::Nobody;
+        }
         Rights::Member(Member {
             read_only: rights.read_only || key.read_only,
-            scopes: vec![own, of_key],
+            scopes: std::iter::once(own).chain(key.scopes()).collect(),
             ..Member::of(tenant)
         })
+    }
+
+    /// When a user was made; none if there is no such user, or if they are kept out.
+    pub fn created_ms(&self, name: &UserName) -> Option<u64> {
+        match self.rights(name, &KeyRights::default()) {
+            Rights::Nobody => None,
+            _ => self.users.get(name).map(|user| user.created_ms),
+        }
     }
 
     /// The user of a token, and what checks it.

@@ -5,7 +5,7 @@ mod calls;
 use std::sync::Arc;
 
 use calls::call;
-use stoker_access::{Action, Guard, Guarded, Kind, Member};
+use stoker_access::{Action, Guard, Guarded, Kind, Member, SessionFault, SessionRequest};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{
     Access, AccessKey, DrainPolicy, ErrorKind, Filler, Finish, Key, Order, PeopleChange, Principal, Result,
@@ -80,6 +80,27 @@ impl Rig {
         filler.finish(Finish::default()).await.unwrap();
     }
 
+    /// What a temporary key of a user opens, at another node of the cluster than the one that gave it.
+    async fn session(&self, text: &str, is_read_only: bool, places: &[&[&str]]) -> Arc<Guarded> {
+        let guards = [(); 2].map(|()| {
+            let guard = Guard::new(self.node.clone() as Arc<dyn Store>);
+            guard.seal_sessions_with(&[7; 32]);
+            guard
+        });
+        let list = |list: &&[&str]| list.iter().map(|place| (*place).to_owned()).collect();
+        let request = SessionRequest {
+            label: "test".to_owned(),
+            arn: "arn".to_owned(),
+            is_read_only,
+            places: places.iter().map(list).collect(),
+            duration_s: 900,
+            now_ms: 0,
+        };
+        let session = guards[0].session_of_user(&name(text), request).await.unwrap().unwrap();
+        let found = guards[1].session(&session.access_key, &session.token, 1, "test").await.unwrap();
+        found.ok().unwrap().view
+    }
+
     fn user(&self, text: &str) -> Arc<Guarded> {
         self.guard.user(name(text), "test")
     }
@@ -101,6 +122,11 @@ async fn nothing_passes_that_should_not() {
     let nobody = rig.guard.anonymous("test");
     let viewer = rig.guard.viewer("test");
     let denied = Some(ErrorKind::Denied);
+    // Each stands beside the one whose rights it has.
+    let temporary_bob = rig.session("beta/bob", false, &[]).await;
+    let temporary_reader = rig.session("acme/alice", true, &[]).await;
+    let temporary_member = rig.session("acme/alice", false, &[&["acme/vision/"], &["acme", "data"]]).await;
+    let temporary_alice = rig.session("acme/alice", false, &[]).await;
 
     for action in Action::ALL.iter().copied() {
         let about = |who: &str| format!("{who}: {action:?}");
@@ -114,10 +140,11 @@ async fn nothing_passes_that_should_not() {
         assert_eq!(seen == denied, !looks, "{}", about("viewer"));
 
         // To others it is as if there were no such volume: the same answer as for a name that nobody has.
-        for (who, volumes) in
-            [("beta/bob", ["data", "acme_data"]), ("default/dora", ["acme_data", "acme_acme"])]
-        {
-            let user = rig.user(who);
+        for (who, user, volumes) in [
+            ("beta/bob", rig.user("beta/bob"), ["data", "acme_data"]),
+            ("beta/bob, temporary", Arc::clone(&temporary_bob), ["data", "acme_data"]),
+            ("default/dora", rig.user("default/dora"), ["acme_data", "acme_acme"]),
+        ] {
             for volume in volumes {
                 if action == Action::VolumeCreate {
                     continue;
@@ -137,23 +164,26 @@ async fn nothing_passes_that_should_not() {
             }
         }
 
-        let reader = kind(&call(&*rig.user("acme/reader"), action, "data").await);
-        assert_eq!(
-            reader == denied,
-            !is_members || action.kind() == Kind::Write,
-            "{}: {reader:?}",
-            about("reader")
-        );
+        for (who, view) in [("reader", &rig.user("acme/reader")), ("temporary reader", &temporary_reader)] {
+            let reader = kind(&call(&**view, action, "data").await);
+            let is_refused = !is_members || action.kind() == Kind::Write;
+            assert_eq!(reader == denied, is_refused, "{}: {reader:?}", about(who));
+        }
 
-        let member = rig.user("acme/member");
-        let elsewhere = kind(&call(&*member, action, "data").await);
         let is_placeless = matches!(action, Action::Volumes | Action::Inodes);
-        assert_eq!(elsewhere == denied, !is_placeless, "{}: {elsewhere:?}", about("member of a project"));
+        for (who, view) in
+            [("member of a project", &rig.user("acme/member")), ("temporary member", &temporary_member)]
+        {
+            let elsewhere = kind(&call(&**view, action, "data").await);
+            assert_eq!(elsewhere == denied, !is_placeless, "{}: {elsewhere:?}", about(who));
+        }
 
-        let right = call(&*rig.user("acme/alice"), action, "data").await;
-        assert_eq!(kind(&right) == denied, !is_members, "{}: {right:?}", about("right"));
-        if let Err(fault) = &right {
-            assert!(!fault.message.contains("acme_"), "{}: {}", about("right"), fault.message);
+        for (who, view) in [("right", &rig.user("acme/alice")), ("temporary and right", &temporary_alice)] {
+            let right = call(&**view, action, "data").await;
+            assert_eq!(kind(&right) == denied, !is_members, "{}: {right:?}", about(who));
+            if let Err(fault) = &right {
+                assert!(!fault.message.contains("acme_"), "{}: {}", about(who), fault.message);
+            }
         }
     }
     let after = rig.node.stat("acme_data", &key("a/b")).await.unwrap();
@@ -164,6 +194,47 @@ async fn nothing_passes_that_should_not() {
     for action in Action::ALL {
         assert_ne!(kind(&call(&*operator, *action, "acme_data").await), denied, "operator: {action:?}");
     }
+}
+
+/// A view that is open when its user is kept out, or gone and back, decides by what is true then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn temporary_keys_end_with_their_users() {
+    let rig = Rig::new().await;
+    let guard = &rig.guard;
+    let request = || SessionRequest {
+        label: "test".to_owned(),
+        arn: "arn".to_owned(),
+        is_read_only: false,
+        places: Vec::new(),
+        duration_s: 900,
+        now_ms: 0,
+    };
+    let alice = name("acme/alice");
+    let session = guard.session_of_user(&alice, request()).await.unwrap().unwrap();
+    let open =
+        async |now_ms| guard.session(&session.access_key, &session.token, now_ms, "test").await.unwrap();
+    let view = open(1).await.ok().unwrap().view;
+    assert!(view.stat("data", &key("a/b")).await.is_ok());
+    assert!(open(899_999).await.is_ok());
+    assert!(matches!(open(900_000).await, Err(SessionFault::Expired)));
+    // This guard hears of changes that go through it at once, others within three seconds.
+    let rights = |disabled| UserRights { disabled, ..UserRights::default() };
+    rig.change(PeopleChange::UserSet { name: alice.clone(), rights: rights(true) }).await.unwrap();
+    assert_eq!(kind(&view.stat("data", &key("a/b")).await.map(drop)), Some(ErrorKind::Denied));
+    assert!(matches!(open(1).await, Err(SessionFault::Invalid)));
+    assert!(guard.session_of_user(&alice, request()).await.unwrap().is_none());
+    rig.change(PeopleChange::UserSet { name: alice.clone(), rights: rights(false) }).await.unwrap();
+    assert!(view.stat("data", &key("a/b")).await.is_ok());
+    rig.change(PeopleChange::UserDelete { name: alice.clone() }).await.unwrap();
+    assert_eq!(kind(&view.stat("data", &key("a/b")).await.map(drop)), Some(ErrorKind::Denied));
+    rig.change(PeopleChange::UserCreate { name: alice.clone(), rights: rights(false) }).await.unwrap();
+    assert_eq!(
+        kind(&view.stat("data", &key("a/b")).await.map(drop)),
+        Some(ErrorKind::Denied),
+        "somebody else"
+    );
+    assert!(matches!(open(1).await, Err(SessionFault::Invalid)));
+    assert!(guard.session_of_user(&name("acme/none"), request()).await.unwrap().is_none());
 }
 
 /// NFS says itself who its callers are; its view is of the default tenant, and of what an export names in full.

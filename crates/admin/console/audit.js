@@ -18,7 +18,7 @@ function columns() {
   return [
     ["when", (entry) => h("span", { title: entry.time }, date(entry.at_ms))],
     ["who", (entry) => h("div", { class: "break" }, entry.principal, entry.address && h("div", { class: "muted small" }, entry.address))],
-    ["what", (entry) => h("div", {}, h("span", { class: "break" }, entry.action), h("div", { class: "muted small" }, entry.door && `through ${entry.door}`, entry.request_id && ` · ${entry.request_id}`), entry.detail && h("div", { class: "muted small break" }, entry.detail))],
+    ["what", (entry) => h("div", {}, h("span", { class: "break" }, entry.action), h("div", { class: "muted small" }, entry.door && `through ${entry.door}`, entry.request_id && ` · ${entry.request_id}`, entry.session && ` · session ${entry.session}`), entry.detail && h("div", { class: "muted small break" }, entry.detail))],
     ["path", (entry) => h("span", { class: "break" }, entry.path || "–"), "wide"],
     ["bytes", (entry) => (entry.bytes > 0 ? digits(entry.bytes) : "")],
     ["result", (entry) => badge(entry.result === "ok" ? "ok" : entry.result === "denied" ? "error" : "warn", entry.result)],

@@ -32,3 +32,19 @@ form.addEventListener("submit", async (event) => {
   }
   button.disabled = false;
 });
+
+// Providers by which people log in without the node's token.
+const providers = document.getElementById("providers");
+fetch("/login/providers")
+  .then((answer) => (answer.ok ? answer.json() : { providers: [] }))
+  .then((said) => {
+    for (const name of said.providers) {
+      const link = document.createElement("a");
+      link.className = "button";
+      link.href = "/login/begin?provider=" + encodeURIComponent(name);
+      link.textContent = "Log in by " + name;
+      providers.append(link, " ");
+    }
+    providers.hidden = said.providers.length === 0;
+  })
+  .catch(() => {});

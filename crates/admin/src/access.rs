@@ -100,7 +100,8 @@ fn bearer(value: &HeaderValue) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
-fn cookie_value(headers: &HeaderMap, name: &str) -> Option<String> {
+/// What a cookie says.
+pub fn cookie_value(headers: &HeaderMap, name: &str) -> Option<String> {
     let cookies = headers.get_all(COOKIE).iter().filter(|value| value.len() <= COOKIES_LEN_MAX);
     let mut pairs = cookies.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(';'));
     let (_, id) = pairs.find_map(|pair| pair.trim().split_once('=').filter(|(other, _)| *other == name))?;

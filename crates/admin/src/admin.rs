@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stoker_access::Guard;
 use stoker_audit::Log;
+use stoker_oidc::Login;
 use stoker_store::{Place, Places};
 use stoker_tls::{Accepted, Certificate};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -23,6 +24,7 @@ use crate::access::Tokens;
 use crate::answer::{Asked, Views, Watched, answer, caller, sample};
 use crate::audit::Audit;
 use crate::health::HealthProbe;
+use crate::login::Logins;
 use crate::rate::{Rate, Rates};
 use crate::recent::Recent;
 use crate::series::Series;
@@ -50,6 +52,8 @@ pub struct AdminOptions {
     pub token: String,
     /// The same for those who may look and change nothing.
     pub view_tokens: Vec<String>,
+    /// Providers by which people log in to the console.
+    pub logins: Vec<Login>,
     /// `/metrics` needs no token.
     pub metrics_open: bool,
     /// More numbers for `/metrics` and for plots.
@@ -97,6 +101,7 @@ impl AdminOptions {
             tls: None,
             token: token.into(),
             view_tokens: Vec::new(),
+            logins: Vec::new(),
             metrics_open: false,
             extra: Vec::new(),
             aside: Vec::new(),
@@ -179,6 +184,7 @@ impl Admin {
             events: options.events,
             health: HealthProbe::new(options.health),
             first_line: options.first_line,
+            logins: Logins::new(options.logins),
             sessions: Sessions::new(options.session_idle_max, options.session_age_max),
             cookie: format!("stoker-session-{}", address.port()),
             is_secure: options.tls.is_some(),

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::access::{self, Role, Stranger, Tokens};
 use crate::audit::Audit;
 use crate::health::HealthProbe;
+use crate::login::{self, Logins};
 use crate::rate::Rates;
 use crate::recent::Recent;
 use crate::series::{NAMES, Series};
@@ -90,6 +91,8 @@ pub struct Asked {
     /// What a person types to put a first file in.
     pub first_line: Option<String>,
     pub sessions: Sessions,
+    /// Who logs in by a provider.
+    pub logins: Logins,
     /// Name of the cookie. Browsers do not tell ports apart, so it names the port.
     pub cookie: String,
     /// It goes by HTTPS alone.
@@ -117,6 +120,15 @@ pub struct Asked {
     /// the same answer.
     pub ready: Mutex<Option<(Instant, Result<(), String>)>>,
     pub stopping: AtomicBool,
+}
+
+impl Asked {
+    /// The cookie of a session.
+    pub fn session_cookie(&self, id: &str) -> String {
+        let (name, age_s) = (&self.cookie, self.sessions.age_max_s());
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age_s}{secure}")
+    }
 }
 
 /// Answers one request.
@@ -147,7 +159,7 @@ async fn plain_answer(
         let fault = api::Fault::too_many(seconds);
         return plain(fault.status, format!("{}\n", fault.error));
     }
-    let known = is_open || path == "/metrics" || console::has(path);
+    let known = is_open || path == "/metrics" || console::has(path) || login::has(path);
     if !known {
         return plain(StatusCode::NOT_FOUND, PATHS);
     }
@@ -164,6 +176,13 @@ async fn plain_answer(
             Ok(()) => numbers(asked).await,
             Err(stranger) => refused(asked, stranger, address),
         },
+        _ if login::has(path) => {
+            // Work for others that anybody can ask for, so it counts as a guess.
+            if path != login::PROVIDERS && is_guessing(asked, address) {
+                return too_many_guesses();
+            }
+            login::answer(asked, path, request.uri().query().unwrap_or_default(), headers, address).await
+        }
         _ if console::is_open(path) => console::answer(path, headers, false),
         _ => match caller(asked, headers, address) {
             Ok(()) => console::answer(path, headers, true),

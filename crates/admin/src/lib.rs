@@ -17,6 +17,7 @@ mod capacity;
 mod clock;
 mod console;
 mod health;
+mod login;
 mod metrics;
 mod process;
 mod rate;

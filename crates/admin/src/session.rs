@@ -83,7 +83,8 @@ impl Sessions {
     }
 }
 
-fn random_hex() -> Result<String, getrandom::Error> {
+/// A word that nobody guesses.
+pub fn random_hex() -> Result<String, getrandom::Error> {
     let mut bytes = [0; ID_LEN];
     getrandom::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -83,11 +83,19 @@ pub(crate) fn guard(
     member: &Member,
     store: &Arc<dyn Store>,
 ) -> std::result::Result<(Guard, Option<Arc<Log>>), Failure> {
-    let Some(log) = open(place, plan, &member.node().id().to_string())? else {
-        return Ok((Guard::new(Arc::clone(store)), None));
+    let log = open(place, plan, &member.node().id().to_string())?;
+    let guard = match &log {
+        None => Guard::new(Arc::clone(store)),
+        Some(log) => {
+            tokio::spawn(ship(Arc::downgrade(log), Arc::downgrade(store), plan.keep_days));
+            Guard::audited(Arc::clone(store), Arc::clone(log))
+        }
     };
-    tokio::spawn(ship(Arc::downgrade(&log), Arc::downgrade(store), plan.keep_days));
-    Ok((Guard::audited(Arc::clone(store), Arc::clone(&log)), Some(log)))
+    // The present secret alone: temporary keys end when it is replaced. (D225)
+    if let Some(secret) = stoker_node::secrets_kept(place.dir()).map_err(super::refused)?.first() {
+        guard.seal_sessions_with(secret);
+    }
+    Ok((guard, log))
 }
 
 /// A segment that is smaller is all overhead.

@@ -2,10 +2,12 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_lake::{Checksum, LakeOptions};
 use stoker_node::{CatalogChoice, KeyFiles, Labels};
+use stoker_oidc::Issuers;
 
 use crate::config::{self, CatalogKind, Config, Size, WebUrl};
 use crate::failure::Failure;
@@ -95,6 +97,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         door: config.door.listen.clone(),
         users: config.door.users.iter().map(|user| (user.uid, user.name.clone())).collect(),
         telemetry: telemetry(config)?,
+        issuers: Arc::new(Issuers::new(config::issuers(&config.oidc)?)),
         audit: config.audit.clone(),
         hangup: Hangup::Reload,
         check_only: false,

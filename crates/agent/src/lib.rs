@@ -41,6 +41,7 @@ use stoker_admin::{Admin, AdminOptions, Source};
 use stoker_audit::Log;
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, Node, NodeOptions, Promote, RebuildOptions};
+use stoker_oidc::Login;
 use stoker_store::{
     ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, Subject,
     VolumeProtection,
@@ -361,7 +362,8 @@ impl Daemon {
         let socket = place.dir().join(SOCKET);
         let certificates = Certificates::of(place, plan, member)?;
         let door = start_door(&guard, &socket, plan, &tokens.operator, certificates.door.clone())?;
-        let s3 = S3Door::start(&guard, &plan.s3, certificates.s3, &cores, &mut ports).await?.map(Arc::new);
+        let s3 = S3Door::start(&guard, &plan.issuers, &plan.s3, certificates.s3, &cores, &mut ports).await?;
+        let s3 = s3.map(Arc::new);
         let status = store.status().await.map_err(refused)?;
         let nfs = NfsDoor::start(member.node(), &guard, &plan.nfs, &status.node, plan.memory_bytes)
             .await?
@@ -370,6 +372,7 @@ impl Daemon {
             Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status, gate)?;
         let options = AdminOptions {
             view_tokens: vec![tokens.view.clone()],
+            logins: plan.issuers.all().iter().filter_map(Login::of).collect(),
             metrics_open: plan.metrics_open,
             first_line: volume.as_ref().map(|volume| first_line(place.dir(), volume)),
             extra: numbers(&door, s3.clone(), nfs.clone(), log.as_ref()),

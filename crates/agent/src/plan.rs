@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, DriveOptions, KeyFiles, Labels, LakePrices, Promote};
+use stoker_oidc::Issuers;
 use stoker_store::{UserName, VolumePolicy};
 
 use super::config::Audit;
@@ -135,6 +137,8 @@ pub struct Plan {
     /// Users of this machine who are users of Stoker, by their numbers.
     pub users: HashMap<u32, UserName>,
     pub telemetry: TelemetryPlan,
+    /// Providers whose users become users here.
+    pub issuers: Arc<Issuers>,
     /// What is written down of who does what.
     pub audit: Audit,
     pub hangup: Hangup,

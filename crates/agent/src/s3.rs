@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_access::Guard;
 use stoker_gateway_s3::{CertificateSource, Gateway, GatewayOptions, TraceParent};
+use stoker_oidc::Issuers;
 use stoker_store::Counter;
 
 use super::cannot_listen;
@@ -26,6 +28,7 @@ impl S3Door {
     /// Listens and serves; none if it has no address.
     pub async fn start(
         guard: &Guard,
+        issuers: &Arc<Issuers>,
         plan: &S3Plan,
         tls: Option<CertificateSource>,
         cores: &Cores,
@@ -40,7 +43,8 @@ impl S3Door {
         };
         let mut failed = Failure::new("the S3 door has no address");
         for listen in attempts {
-            match Gateway::start(guard.clone(), options(plan, tls.clone(), cores, listen.clone())) {
+            let options = options(plan, tls.clone(), cores, listen.clone());
+            match Gateway::start_with(guard.clone(), Arc::clone(issuers), options) {
                 Ok(gateway) => {
                     if is_kept {
                         ports.s3 = gateway.addresses().first().map(SocketAddr::port);

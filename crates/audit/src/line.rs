@@ -85,6 +85,9 @@ pub struct Event {
     pub request_id: String,
     /// Where the caller is.
     pub address: String,
+    /// The session by whose temporary key it came; empty for others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub session: String,
     /// What else there is to say, without secrets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
@@ -197,6 +200,7 @@ impl Event {
             &mut self.result,
             &mut self.request_id,
             &mut self.address,
+            &mut self.session,
             &mut self.detail,
         ] {
             cut(text);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use stoker_access::Guard;
+use stoker_oidc::Issuers;
 use stoker_store::Counter;
 use stoker_tls::Certificate;
 use tokio::net::TcpListener;
@@ -41,6 +42,11 @@ pub struct Gateway {
 impl Gateway {
     /// Listens, and answers on threads of its own.
     pub fn start(guard: Guard, options: GatewayOptions) -> io::Result<Gateway> {
+        Gateway::start_with(guard, Arc::default(), options)
+    }
+
+    /// The same, with providers whose tokens become temporary keys.
+    pub fn start_with(guard: Guard, issuers: Arc<Issuers>, options: GatewayOptions) -> io::Result<Gateway> {
         if options.threads == 0 || options.listen.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -53,7 +59,7 @@ impl Gateway {
             options.listen.iter().map(|address| listen(*address)).collect::<io::Result<Vec<_>>>()?;
         let addresses = listeners.iter().map(StdListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         let threads = options.threads;
-        let service = Arc::new(Service::new(guard, options));
+        let service = Arc::new(Service::new(guard, issuers, options));
         let (stop, stopped) = watch::channel(false);
         let (grace, graced) = watch::channel(Duration::ZERO);
         let (alive, done) = mpsc::channel(1);

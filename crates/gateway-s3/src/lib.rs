@@ -29,6 +29,7 @@ mod rights;
 mod service;
 mod sets;
 mod settings;
+mod sts;
 mod target;
 mod versions;
 mod wire;

@@ -28,6 +28,7 @@ macro_rules! operations {
 
 operations! {
     AbortMultipartUpload,
+    AssumeRoleWithWebIdentity,
     CompleteMultipartUpload,
     CopyObject,
     CreateBucket,
@@ -61,6 +62,7 @@ operations! {
     GetBucketTagging,
     GetBucketVersioning,
     GetBucketWebsite,
+    GetCallerIdentity,
     GetObject,
     GetObjectAcl,
     GetObjectAttributes,
@@ -69,6 +71,7 @@ operations! {
     GetObjectRetention,
     GetObjectTagging,
     GetPublicAccessBlock,
+    GetSessionToken,
     HeadBucket,
     HeadObject,
     ListBucketAnalyticsConfigurations,

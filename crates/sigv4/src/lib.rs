@@ -30,9 +30,14 @@ pub struct SigningKey(hmac::Key);
 impl SigningKey {
     /// Derives it from a secret. `day` is like `20130524`.
     pub fn new(secret: &str, day: &str, region: &str) -> SigningKey {
+        SigningKey::of_service(secret, day, region, "s3")
+    }
+
+    /// The same for another service, such as `sts`.
+    pub fn of_service(secret: &str, day: &str, region: &str, service: &str) -> SigningKey {
         let first = [b"AWS4", secret.as_bytes()].concat();
         let mut key = hmac::Key::new(HMAC_SHA256, &first);
-        for piece in [day, region, "s3", "aws4_request"] {
+        for piece in [day, region, service, "aws4_request"] {
             key = hmac::Key::new(HMAC_SHA256, hmac::sign(&key, piece.as_bytes()).as_ref());
         }
         SigningKey(key)
@@ -58,7 +63,12 @@ impl SigningKey {
 
 /// `20130524/us-east-1/s3/aws4_request`.
 pub fn scope(day: &str, region: &str) -> String {
-    format!("{day}/{region}/s3/aws4_request")
+    scope_of_service(day, region, "s3")
+}
+
+/// The same for another service.
+pub fn scope_of_service(day: &str, region: &str, service: &str) -> String {
+    format!("{day}/{region}/{service}/aws4_request")
 }
 
 /// SHA-256 in hexadecimal digits.

@@ -169,7 +169,9 @@ fn line(entry: &Entry) -> String {
     if event.bytes > 0 {
         text += &format!("  {} bytes", event.bytes);
     }
-    for (name, value) in [("from", &event.address), ("request", &event.request_id)] {
+    for (name, value) in
+        [("session", &event.session), ("from", &event.address), ("request", &event.request_id)]
+    {
         if !value.is_empty() {
             text += &format!("  {name} {value}");
         }

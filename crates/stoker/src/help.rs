@@ -13,7 +13,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
             "seal", "stage", "drain", "wait", "explain", "conflict",
         ],
     ),
-    ("Access", &["key", "tenant", "project", "user", "usage", "data-key"]),
+    ("Access", &["key", "tenant", "project", "user", "usage", "oidc", "data-key"]),
     ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "cluster", "upgrade", "join-token"]),
     ("Drives", &["drive", "ring"]),
     ("Operations", &["config", "doctor", "gate", "slo", "audit", "support-bundle"]),
@@ -46,6 +46,14 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("csi node", &["stoker csi node --endpoint unix:///csi/csi.sock --node-id gpu-01"]),
     ("csi all", &["stoker csi all --endpoint unix:///run/stoker/csi.sock"]),
     ("csi probe", &["stoker csi probe --endpoint unix:///csi/csi.sock"]),
+    ("oidc ls", &["stoker oidc ls --config /etc/stoker/stoker.toml"]),
+    (
+        "oidc check",
+        &[
+            "stoker oidc check --config /etc/stoker/stoker.toml",
+            "stoker oidc check corp --config /etc/stoker/stoker.toml --token-file /run/secrets/token",
+        ],
+    ),
     ("audit query", &["stoker audit query --path data/run-7/ --from 2026-11-19 --result denied"]),
     ("audit verify", &["stoker audit verify", "stoker audit verify --files ./copy"]),
     ("wait", &["stoker wait data/model.bin --drained --timeout 5m"]),

@@ -25,6 +25,7 @@ mod ls;
 mod mount;
 mod mv;
 mod node;
+mod oidc;
 mod pack;
 mod put;
 mod quota;
@@ -136,6 +137,9 @@ enum Verb {
     /// Make, list, change and delete users.
     #[command(subcommand)]
     User(user::Verb),
+    /// List OpenID providers, and check what they and their tokens are worth here.
+    #[command(subcommand)]
+    Oidc(oidc::Verb),
     /// Search the audit log of a node, and check that nothing of it was changed.
     #[command(subcommand)]
     Audit(audit::Verb),
@@ -232,6 +236,7 @@ fn main() -> ExitCode {
         Verb::Project(verb) => tenant::run_project(&verb),
         Verb::Usage(args) => quota::run_usage(&args),
         Verb::User(verb) => user::run(&verb),
+        Verb::Oidc(verb) => oidc::run(&verb),
         Verb::Audit(verb) => audit::run(&verb),
         Verb::Pack(args) => pack::run(&args),
         Verb::Seal(args) => seal::run(&args),

@@ -1,6 +1,7 @@
 //! Who asks: what every call through the door carries. Plain types; what somebody may do is decided in the crate `access`. (R13)
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -95,12 +96,14 @@ pub struct Context {
     pub door: &'static str,
     /// What it is a part of.
     pub class: WorkClass,
+    /// The session by whose temporary key it came, as the audit log calls it.
+    pub session: Option<Arc<str>>,
 }
 
 impl Context {
     /// Of somebody who waits.
     pub fn new(principal: Principal, door: &'static str) -> Context {
-        Context { principal, door, class: WorkClass::Foreground }
+        Context { principal, door, class: WorkClass::Foreground, session: None }
     }
 
     /// The tenant for which it works; none for those who work for all.

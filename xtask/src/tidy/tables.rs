@@ -94,6 +94,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-testing",
         ],
     ),
+    // Tokens of providers: names of users are what they become, and TLS is how providers are asked.
+    ("stoker-oidc", &["stoker-store", "stoker-tls"]),
     // Lines and files; what they are about are texts.
     ("stoker-audit", &[]),
     // Decides in front of the door, so it knows the door alone; its tests run against a real node. Writes down what it decided.
@@ -118,6 +120,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         &[
             "stoker-access",
             "stoker-format",
+            "stoker-oidc",
             "stoker-sigv4",
             "stoker-tls",
             "stoker-buffer",
@@ -183,7 +186,15 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     // The API knows the door alone; its tests run against a real node.
     (
         "stoker-admin",
-        &["stoker-access", "stoker-audit", "stoker-planner", "stoker-store", "stoker-tls", "stoker-node"],
+        &[
+            "stoker-access",
+            "stoker-audit",
+            "stoker-oidc",
+            "stoker-planner",
+            "stoker-store",
+            "stoker-tls",
+            "stoker-node",
+        ],
     ),
     (
         "stoker-telemetry",
@@ -227,6 +238,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-client",
             "stoker-gateway-nfs",
             "stoker-gateway-s3",
+            "stoker-oidc",
             "stoker-admin",
             "stoker-reflex",
             "stoker-reflex-driver",
@@ -325,6 +337,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-gateway-fuse",
             "stoker-gateway-nfs",
             "stoker-gateway-s3",
+            "stoker-oidc",
             "stoker-admin",
             "stoker-doctor",
             "stoker-planner",

@@ -170,7 +170,7 @@ impl Decided {
         match self.verdict(rights, action, names, resource) {
             Verdict::Allow => Ok(()),
             Verdict::Deny(reason) => {
-                let Context { principal, door, class } = &self.context;
+                let Context { principal, door, class, .. } = &self.context;
                 tracing::debug!(%principal, door, ?class, action = action.name(), ?reason, "refused");
                 self.write_denied(action, resource);
                 Err(reason.fault())

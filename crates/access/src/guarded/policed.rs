@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Decided, Who};
 use crate::action::{Action, Kind};
-use crate::decide::{Member, Reason, Resource, Rights, Scope, Verdict, decide};
+use crate::decide::{Member, Reason, Resource, Rights, Verdict, decide};
 use crate::guard::KNOWN_AGE_MAX;
 use crate::origin::Origin;
 use crate::policy::{Asked, Effect, On, Policy};
@@ -185,8 +185,7 @@ impl Decided {
     /// A user without the limits of their own, for what a policy gives; those of their key stay.
     fn given(&self, member: &Member) -> Option<Rights> {
         let Who::User { key, .. } = &self.who else { return None };
-        let of_key = key.prefixes.iter().map(|prefix| Scope::parse(prefix)).collect();
-        let scopes = vec![of_key];
+        let scopes = key.scopes().collect();
         Some(Rights::Member(Member { read_only: key.read_only, scopes, ..Member::of(&member.tenant) }))
     }
 

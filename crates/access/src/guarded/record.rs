@@ -70,7 +70,22 @@ impl Decided {
             path,
             request_id: origin.map(|origin| origin.request_id.to_string()).unwrap_or_default(),
             address,
+            session: self.context.session.as_deref().unwrap_or_default().to_owned(),
             ..Event::default()
+        }
+    }
+
+    /// A line about something that was given to somebody, and not by a call of the store. An error if it cannot be written and has to be.
+    pub async fn write_given(&self, action: &str, detail: String) -> Result<()> {
+        let Some(log) = &self.shared.log else { return Ok(()) };
+        let event = Event { result: OK.to_owned(), detail, ..self.event(action, String::new()) };
+        let written = match log.append_now(event) {
+            Ok(ticket) => ticket.wait().await,
+            Err(fault) => Err(fault),
+        };
+        match written {
+            Err(fault) if log.refuses() => Err(unwritable(&fault)),
+            _ => Ok(()),
         }
     }
 

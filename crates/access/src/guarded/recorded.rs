@@ -134,6 +134,11 @@ impl Guarded {
         self.decided.write_stranger(action, volume, key, why);
     }
 
+    /// Writes down that whoever this view is for was given something by another way than a call of the store.
+    pub async fn given(&self, action: &str, detail: String) -> Result<()> {
+        self.decided.write_given(action, detail).await
+    }
+
     pub(super) fn log(&self) -> Option<&Arc<Log>> {
         self.decided.shared.log.as_ref()
     }

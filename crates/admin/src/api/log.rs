@@ -31,11 +31,9 @@ pub async fn login(asked: Arc<Asked>, given: Given) -> Answered {
         .sessions
         .begin(role, Instant::now())
         .map_err(|error| Fault::unavailable(format!("the kernel gave no random bytes: {error}")))?;
-    let (name, age_s) = (&asked.cookie, asked.sessions.age_max_s());
-    let secure = if asked.is_secure { "; Secure" } else { "" };
     Ok(Answer {
         value: json!({ "role": role.as_str(), "by": "session", "csrf": session.csrf }),
-        cookie: Some(format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age_s}{secure}")),
+        cookie: Some(asked.session_cookie(&id)),
     })
 }
 
@@ -103,8 +101,8 @@ pub async fn audit(asked: Arc<Asked>, given: Given) -> Answered {
         Err(_) => return Err(Fault::unavailable("the node stops")),
     };
     let entry = |entry: &Entry| {
-        let Event { principal, tenant, door, action, path, bytes, result, request_id, address, detail } =
-            &entry.event;
+        let Event { principal, tenant, door, action, path, bytes, result, .. } = &entry.event;
+        let Event { request_id, address, session, detail, .. } = &entry.event;
         json!({
             "seq": entry.seq,
             "at_ms": stoker_audit::time::parse(&entry.time).unwrap_or_default(),
@@ -118,6 +116,7 @@ pub async fn audit(asked: Arc<Asked>, given: Given) -> Answered {
             "result": result,
             "request_id": request_id,
             "address": address,
+            "session": session,
             "detail": detail,
         })
     };

@@ -70,7 +70,7 @@ pub const SHAPES: &[(&str, &str)] = &[
     (
         "AuditEntry",
         "seq:int at_ms:int time:text principal:text tenant:text door:text action:text path:text bytes:int result:text \
-         request_id:text address:text detail:text",
+         request_id:text address:text session:text detail:text",
     ),
     ("RiskReport", "nodes:[Risk] cells:[Risk] lost_files:int lost_bytes:int at_least:bool"),
     (

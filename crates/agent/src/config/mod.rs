@@ -4,6 +4,7 @@
 //! the defaults here.
 
 mod audit;
+mod oidc;
 pub mod reference;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::failure::Failure;
 use crate::log;
 use crate::tls::check_name;
 pub use audit::{Audit, AuditFlush, AuditLevel, AuditUnwritable};
+pub use oidc::{Oidc, OidcConsole, OidcRole, issuers};
 pub use value::LocalUser;
 pub use value::{Amount, Auto, Broker, Drain, Share, Size, TopicName, WebUrl};
 
@@ -51,6 +53,7 @@ pub struct Config {
     pub events: Events,
     pub slo: stoker_reflex::Slo,
     pub audit: Audit,
+    pub oidc: Vec<Oidc>,
     pub log: Log,
 }
 
@@ -524,6 +527,7 @@ impl Config {
             let span = self.catalog.kind.as_ref().map_or(0..0, Spanned::span);
             return Err(Fault::at(span, "this kind needs a `url`, such as postgresql://user@host/database"));
         }
+        oidc::check(&self.oidc).map_err(|(span, words)| Fault::at(span, words))?;
         self.slo.check()
     }
 }

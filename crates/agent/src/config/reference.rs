@@ -4,7 +4,7 @@
 pub const SHIPPED: &str = include_str!("../../../../deploy/stoker.toml");
 
 /// Sections that are examples: they have no defaults.
-pub const EXAMPLES: [&str; 3] = ["drive", "slo.target", "slo.hook"];
+pub const EXAMPLES: [&str; 6] = ["drive", "slo.target", "slo.hook", "oidc", "oidc.role", "oidc.console"];
 
 /// A commented setting: the line with its comment taken away.
 fn setting(line: &str) -> Option<&str> {

@@ -47,6 +47,9 @@ fn the_shipped_file_has_every_setting() {
         let header = match section {
             "drive" => "[[drive]]\npath = \"p\"".into(),
             "slo.target" => "[[slo.target]]".into(),
+            "oidc" => "[[oidc]]".into(),
+            "oidc.role" => "[[oidc]]\n[[oidc.role]]".into(),
+            "oidc.console" => "[[oidc]]\n[oidc.console]".into(),
             _ => format!("[{section}]"),
         };
         let mut names: Vec<&str> = settings.iter().map(|line| line.split_once(" = ").unwrap().0).collect();
@@ -127,6 +130,32 @@ fn mistakes_are_found_where_they_are() {
     check("[events]\nkafka = { brokers = [\"a\"] }", "2:21", "is not a broker", shipped);
     check("[events]\nkafka = { topic = \"a b\" }", "2:19", "is not a topic", shipped);
     check("[events]\nkafka = { topics = \"a\" }", "2:11", "did you mean `topic`?", "brokers, topic");
+    // Providers.
+    let oidc = |more: &str| format!("[[oidc]]\nname = \"corp\"\nissuer = \"https://a\"\n{more}");
+    let role = |more: &str| oidc(&format!("audiences = [\"s\"]\n[[oidc.role]]\nrole = \"acme/all\"\n{more}"));
+    assert!(Config::parse(&role("user = \"alice\"\ngroups = [\"ml\"]")).is_ok());
+    check("[[oidc]]\nname = \"x\"\nissuer = \"https://a\"", "2:8", "cannot name a provider", shipped);
+    check("[[oidc]]\nname = \"corp\"\nissuer = \"http://a\"", "3:10", "not safe", shipped);
+    check("[[oidc]]\nname = \"corp\"\nissuer = \"https://a?b\"", "3:10", "has a query", shipped);
+    check(&oidc("clock_skew_s = 601"), "2:8", "`clock_skew_s` is at most", shipped);
+    check(&oidc("audience = [\"x\"]"), "4:1", "did you mean `audiences`?", "issuer");
+    check(&oidc(&oidc("")), "5:8", "have this name", shipped);
+    check(&oidc("[oidc.console]\nclient_id = \"c\""), "2:8", "lets nobody in", shipped);
+    check(&role("user = \"alice\""), "6:8", "for everybody", shipped);
+    check(&role("user = \"Alice\"\nsubjects = [\"*\"]"), "6:8", "cannot name a user", shipped);
+    check(&role("user = \"alice\"\nsubjects = [\"*\"]\nduration_max_s = 1"), "6:8", "900 to 43200", shipped);
+    check(
+        &role("user = \"alice\"\nsubjects = [\"*\"]").replace("acme/all", "all"),
+        "6:8",
+        "TENANT/ROLE",
+        shipped,
+    );
+    check(
+        &role("user = \"alice\"\nsubjects = [\"*\"]").replace("[\"s\"]", "[]"),
+        "2:8",
+        "need `audiences`",
+        shipped,
+    );
     // Not TOML, and twice the same.
     check("[node\n", "1:6", "", shipped);
     check("[node]\ncores = 1\ncores = 2", "3:1", "duplicate key", shipped);

@@ -7,13 +7,14 @@ use http::HeaderMap;
 use http::request::Parts as Head;
 use stoker_access::Guard;
 
+use crate::clock;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 
 use super::SKEW_S_MAX;
 use super::canonical::{self, Parts, Spelling};
-use super::claim::{Claim, Means, Scope};
-use super::keyring::{Credential, Keyring, Signer};
+use super::claim::{Claim, Means, Scope, Service};
+use super::keyring::{Credential, Keyring, Signer, invalid_token};
 use super::legacy::{self, LegacyClaim};
 use super::payload::{Declared, Payload};
 use super::signature::ChunkSigner;
@@ -60,23 +61,52 @@ impl Authenticator {
             return self.check_legacy(head, query, volume, now_s).await;
         }
         let claimed = Claimed::of(head, query, now_s)?;
-        let credential = self.keyring.find(claimed.claim.scope.access_key).await?;
+        let token = session_token(&head.headers, query)?;
+        let credential = self.keyring.find(claimed.claim.scope.access_key, token, now_s).await?;
         let region = claimed.claim.scope.region.to_owned();
         let payload = claimed.verify(head, query, &credential.signer)?;
         Ok(Verified { credential, payload, region })
+    }
+
+    /// The same for a request to STS, whose body is there already: its clients do not say in a header what the signature covers of it.
+    pub(crate) async fn check_sts(
+        &self,
+        head: &Head,
+        query: &Query,
+        body: &[u8],
+        now_s: i64,
+    ) -> Result<Arc<Credential>> {
+        let claim = Claim::find(&head.headers, query, Service::Sts)?;
+        check_time(&claim, now_s)?;
+        check_signed_headers(&head.headers, claim.signed_headers)?;
+        let payload = stoker_sigv4::sha256_hex(body);
+        let declared = head.headers.get("x-amz-content-sha256").map(http::HeaderValue::as_bytes);
+        if declared.is_some_and(|declared| declared != payload.as_bytes()) {
+            return Err(Refusal::new(
+                Code::XAmzContentSHA256Mismatch,
+                "The provided 'x-amz-content-sha256' header does not match what was computed.",
+            ));
+        }
+        let token = session_token(&head.headers, query)?;
+        let credential = self.keyring.find(claim.scope.access_key, token, now_s).await?;
+        let claimed =
+            Claimed { claim, payload: &payload, declared: Declared::Unsigned, service: Service::Sts };
+        claimed.verify(head, query, &credential.signer)?;
+        Ok(credential)
     }
 
     /// The same for a policy that is signed by Version 2; none if that is not taken.
     pub(crate) async fn check_legacy_policy(
         &self,
         access_key: &str,
+        token: Option<&str>,
         policy: &str,
         theirs: &str,
     ) -> Option<Result<Arc<Credential>>> {
         if !self.takes_legacy {
             return None;
         }
-        Some(self.keyring.find(access_key).await.and_then(|credential| {
+        Some(self.keyring.find(access_key, token, clock::unix_s()).await.and_then(|credential| {
             match legacy::is_policy_right(policy, theirs, credential.signer.secret_key()) {
                 true => Ok(credential),
                 false => Err(mismatch(&credential.access_key)),
@@ -103,7 +133,8 @@ impl Authenticator {
                 ));
             }
         };
-        let credential = self.keyring.find(claim.access_key).await?;
+        let token = session_token(&head.headers, query)?;
+        let credential = self.keyring.find(claim.access_key, token, now_s).await?;
         if !claim.is_right(head, query, volume, credential.signer.secret_key()) {
             return Err(mismatch(&credential.access_key));
         }
@@ -114,11 +145,12 @@ impl Authenticator {
     pub(crate) async fn check_policy(
         &self,
         scope: &Scope<'_>,
+        token: Option<&str>,
         policy: &str,
         theirs: &str,
     ) -> Result<Arc<Credential>> {
-        let credential = self.keyring.find(scope.access_key).await?;
-        let key = credential.signer.signing_key(scope.day, scope.region);
+        let credential = self.keyring.find(scope.access_key, token, clock::unix_s()).await?;
+        let key = credential.signer.signing_key(scope.day, scope.region, Service::S3);
         if stoker_sigv4::equal(&key.sign(&[policy]), theirs) {
             Ok(credential)
         } else {
@@ -132,23 +164,25 @@ struct Claimed<'a> {
     claim: Claim<'a>,
     payload: &'a str,
     declared: Declared,
+    service: Service,
 }
 
 impl<'a> Claimed<'a> {
     /// Checks everything that needs no secret.
     fn of(head: &'a Head, query: &'a Query, now_s: i64) -> Result<Claimed<'a>> {
-        let claim = Claim::find(&head.headers, query)?;
+        let claim = Claim::find(&head.headers, query, Service::S3)?;
         check_time(&claim, now_s)?;
         check_signed_headers(&head.headers, claim.signed_headers)?;
         let payload = payload_text(&head.headers, query, claim.means)?;
-        Ok(Claimed { claim, payload, declared: Declared::parse(payload)? })
+        Ok(Claimed { claim, payload, declared: Declared::parse(payload)?, service: Service::S3 })
     }
 
     /// Checks the signature.
     fn verify(self, head: &Head, query: &Query, signer: &Signer) -> Result<Payload> {
         let claim = self.claim;
-        let key = signer.signing_key(claim.scope.day, claim.scope.region);
-        let scope = stoker_sigv4::scope(claim.scope.day, claim.scope.region);
+        let key = signer.signing_key(claim.scope.day, claim.scope.region, self.service);
+        let (day, region) = (claim.scope.day, claim.scope.region);
+        let scope = stoker_sigv4::scope_of_service(day, region, self.service.name());
         let parts = Parts {
             method: &head.method,
             raw_path: head.uri.path(),
@@ -211,6 +245,18 @@ fn check_signed_headers(headers: &HeaderMap, signed: &str) -> Result<()> {
             "There were headers present in the request which were not signed.",
         )
         .with("HeadersNotSigned", name)),
+    }
+}
+
+/// The session token of a temporary key, in a header or in the query; the signature covers both. More than one is none.
+fn session_token<'a>(headers: &'a HeaderMap, query: &'a Query) -> Result<Option<&'a str>> {
+    const NAME: &str = "x-amz-security-token";
+    let in_headers = headers.get_all(NAME).iter().map(|value| value.to_str().map_err(|_| invalid_token()));
+    let in_query = query.names().filter(|name| name.eq_ignore_ascii_case(NAME));
+    let mut all = in_headers.chain(in_query.map(|name| Ok(query.get(name).unwrap_or_default())));
+    match (all.next().transpose()?, all.next()) {
+        (token, None) => Ok(token),
+        (_, Some(_)) => Err(invalid_token()),
     }
 }
 

@@ -13,6 +13,25 @@ const EXPIRES_S_MAX: i64 = 7 * 86_400;
 /// Longest name of a region.
 const REGION_LEN_MAX: usize = 64;
 
+/// What a signature is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Service {
+    /// Buckets and objects.
+    S3,
+    /// Temporary keys.
+    Sts,
+}
+
+impl Service {
+    /// As scopes have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Service::S3 => "s3",
+            Service::Sts => "sts",
+        }
+    }
+}
+
 /// Key, day, region and service that a signature is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Scope<'a> {
@@ -27,11 +46,15 @@ pub(crate) struct Scope<'a> {
 impl<'a> Scope<'a> {
     /// Reads `key/20130524/us-east-1/s3/aws4_request`. The key itself may hold slashes.
     pub(crate) fn parse(credential: &'a str) -> Option<Scope<'a>> {
+        Scope::of_service(credential, Service::S3)
+    }
+
+    fn of_service(credential: &'a str, wanted: Service) -> Option<Scope<'a>> {
         let mut pieces = credential.rsplitn(5, '/');
         let (end, service) = (pieces.next()?, pieces.next()?);
         let (region, day, access_key) = (pieces.next()?, pieces.next()?, pieces.next()?);
         let sound = end == "aws4_request"
-            && service == "s3"
+            && service == wanted.name()
             && day.len() == 8
             && day.bytes().all(|byte| byte.is_ascii_digit())
             && (1..=REGION_LEN_MAX).contains(&region.len())
@@ -66,7 +89,7 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     /// Finds the claim of a request; none is refused, because nobody is anonymous here.
-    pub(super) fn find(headers: &'a HeaderMap, query: &'a Query) -> Result<Claim<'a>> {
+    pub(super) fn find(headers: &'a HeaderMap, query: &'a Query, service: Service) -> Result<Claim<'a>> {
         let header = headers.get(http::header::AUTHORIZATION);
         let by_query =
             query.has("X-Amz-Signature") || query.has("X-Amz-Algorithm") || query.has("X-Amz-Credential");
@@ -78,9 +101,9 @@ impl<'a> Claim<'a> {
             )),
             (Some(value), false) => {
                 let text = value.to_str().map_err(|_| malformed("The authorization header is not ASCII."))?;
-                Claim::of_header(text, headers)
+                Claim::of_header(text, headers, service)
             }
-            (None, true) => Claim::of_query(query),
+            (None, true) => Claim::of_query(query, service),
             (None, false) if query.has("AWSAccessKeyId") => Err(wrong_algorithm()),
             (None, false) => {
                 Err(Refusal::new(Code::AccessDenied, "Access Denied: anonymous requests are not allowed."))
@@ -88,7 +111,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    fn of_header(text: &'a str, headers: &'a HeaderMap) -> Result<Claim<'a>> {
+    fn of_header(text: &'a str, headers: &'a HeaderMap, service: Service) -> Result<Claim<'a>> {
         let Some(rest) = text.strip_prefix(ALGORITHM) else {
             return Err(wrong_algorithm());
         };
@@ -116,7 +139,7 @@ impl<'a> Claim<'a> {
                 "The authorization header is malformed: it needs Credential, SignedHeaders and Signature.",
             ));
         };
-        let Some(scope) = Scope::parse(credential) else {
+        let Some(scope) = Scope::of_service(credential, service) else {
             return Err(malformed(
                 "The authorization header is malformed: the Credential has to be key/yyyymmdd/region/s3/aws4_request.",
             ));
@@ -131,7 +154,7 @@ impl<'a> Claim<'a> {
         Ok(Claim { means: Means::Header, scope, time, time_s, signed_headers, signature })
     }
 
-    fn of_query(query: &'a Query) -> Result<Claim<'a>> {
+    fn of_query(query: &'a Query, service: Service) -> Result<Claim<'a>> {
         let wrong = |message: &'static str| Refusal::new(Code::AuthorizationQueryParametersError, message);
         let want = |name: &'static str| {
             query.get(name).ok_or_else(|| {
@@ -144,7 +167,7 @@ impl<'a> Claim<'a> {
         if want("X-Amz-Algorithm")? != ALGORITHM {
             return Err(wrong("X-Amz-Algorithm only supports AWS4-HMAC-SHA256."));
         }
-        let scope = Scope::parse(want("X-Amz-Credential")?)
+        let scope = Scope::of_service(want("X-Amz-Credential")?, service)
             .ok_or_else(|| wrong("X-Amz-Credential has to be key/yyyymmdd/region/s3/aws4_request."))?;
         let time = want("X-Amz-Date")?;
         let time_s =
@@ -227,7 +250,7 @@ mod tests {
         if !authorization.is_empty() {
             headers.insert("authorization", authorization.parse().unwrap());
         }
-        Claim::find(&headers, &Query::parse(Some(query)).unwrap()).unwrap_err().code
+        Claim::find(&headers, &Query::parse(Some(query)).unwrap(), Service::S3).unwrap_err().code
     }
 
     #[test]
@@ -270,7 +293,7 @@ mod tests {
             );
             let headers = headers(&[("x-amz-date", "20130524T000000Z"), ("authorization", &text)]);
             let query = Query::default();
-            let claim = Claim::find(&headers, &query).unwrap();
+            let claim = Claim::find(&headers, &query, Service::S3).unwrap();
             assert_eq!((claim.scope.access_key, claim.signed_headers), ("k", "host"));
         }
     }
@@ -306,7 +329,10 @@ mod tests {
              &X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature={signature}"
         );
         let parsed = Query::parse(Some(&query)).unwrap();
-        assert_eq!(Claim::find(&HeaderMap::new(), &parsed).unwrap().means, Means::Query { expires_s: 60 });
+        assert_eq!(
+            Claim::find(&HeaderMap::new(), &parsed, Service::S3).unwrap().means,
+            Means::Query { expires_s: 60 }
+        );
         for (from, to) in [
             ("Expires=60", "Expires=604801"),
             ("Expires=60", "Expires=-1"),

@@ -162,6 +162,9 @@ async fn read_form(
     }
 }
 
+/// The field with the session token of a temporary key.
+const TOKEN_FIELD: &str = "x-amz-security-token";
+
 /// The fields in front of the file.
 struct Form {
     fields: Vec<(String, String)>,
@@ -181,9 +184,11 @@ impl Form {
     }
 
     async fn signer(&self, auth: &Authenticator) -> Result<std::sync::Arc<Credential>> {
+        let token = self.get(TOKEN_FIELD);
         if let (Some(access_key), Some(signature)) = (self.get("awsaccesskeyid"), self.get("signature"))
             && self.get("x-amz-algorithm").is_none()
-            && let Some(signer) = auth.check_legacy_policy(access_key, self.want("policy")?, signature).await
+            && let Some(signer) =
+                auth.check_legacy_policy(access_key, token, self.want("policy")?, signature).await
         {
             return signer;
         }
@@ -200,7 +205,7 @@ impl Form {
         if clock::parse_basic(date).is_none() || !date.starts_with(scope.day) {
             return Err(Refusal::new(Code::InvalidArgument, "x-amz-date has to be of the credential's day."));
         }
-        auth.check_policy(&scope, self.want("policy")?, self.want("x-amz-signature")?).await
+        auth.check_policy(&scope, token, self.want("policy")?, self.want("x-amz-signature")?).await
     }
 
     /// The same with the name of the file where fields ask for it.
@@ -228,7 +233,7 @@ impl Form {
             match name.as_str() {
                 "acl" => insert("x-amz-acl", value)?,
                 "tagging" => insert("x-amz-tagging", &tagging(value)?)?,
-                "x-amz-signature" | "x-amz-credential" | "x-amz-date" | "x-amz-algorithm" => {}
+                "x-amz-signature" | "x-amz-credential" | "x-amz-date" | "x-amz-algorithm" | TOKEN_FIELD => {}
                 name if name.starts_with("x-amz-") || HEADER_FIELDS.contains(&name) => insert(name, value)?,
                 _ => {}
             }

@@ -15,6 +15,10 @@ pub struct Client {
     pub region: String,
     /// Seconds by which the client's clock is ahead.
     pub clock_ahead_s: i64,
+    /// The session token of a temporary key.
+    pub token: Option<String>,
+    /// What signatures are for.
+    pub service: &'static str,
 }
 
 /// What `x-amz-content-sha256` says.
@@ -135,6 +139,8 @@ impl Client {
             secret_key: secret_key.to_owned(),
             region: "stoker".to_owned(),
             clock_ahead_s: 0,
+            token: None,
+            service: "s3",
         }
     }
 
@@ -166,7 +172,7 @@ impl Client {
 
     pub fn signing_key(&self, day: &str) -> Vec<u8> {
         let key = mac(format!("AWS4{}", self.secret_key).as_bytes(), day);
-        [self.region.as_str(), "s3", "aws4_request"].iter().fold(key, |key, piece| mac(&key, piece))
+        [self.region.as_str(), self.service, "aws4_request"].iter().fold(key, |key, piece| mac(&key, piece))
     }
 
     /// The bytes of a signed request.
@@ -186,6 +192,9 @@ impl Client {
         headers.push(("host".to_owned(), host));
         headers.push(("x-amz-date".to_owned(), time.clone()));
         headers.push(("x-amz-content-sha256".to_owned(), declared.clone()));
+        if let Some(token) = &self.token {
+            headers.push(("x-amz-security-token".to_owned(), token.clone()));
+        }
         if let Body::UnsignedTrailer(_, trailers) | Body::SignedTrailer(_, trailers) = &request.kind {
             let names: Vec<&str> = trailers.iter().map(|(name, _)| *name).collect();
             headers.push(("x-amz-trailer".to_owned(), names.join(",")));
@@ -206,7 +215,7 @@ impl Client {
             canonical_query(&request.query),
             names.join(";")
         );
-        let scope = format!("{day}/{}/s3/aws4_request", self.region);
+        let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let string = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", sha256(canonical.as_bytes()));
         let key = self.signing_key(day);
         let seed = hex(&mac(&key, &string));
@@ -245,6 +254,9 @@ impl Client {
         );
         if !more.is_empty() {
             query = format!("{query}&{more}");
+        }
+        if let Some(token) = &self.token {
+            query = format!("{query}&X-Amz-Security-Token={token}");
         }
         let query = canonical_query(&query);
         let canonical = format!("{method}\n{path}\n{query}\nhost:{}\n\nhost\nUNSIGNED-PAYLOAD", self.address);

@@ -21,7 +21,7 @@ pub fn post(
 }
 
 /// The same with more conditions in the policy.
-fn post_with(
+pub fn post_with(
     client: &Client,
     volume: &str,
     key: &str,

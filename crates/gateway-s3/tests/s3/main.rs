@@ -12,10 +12,13 @@ mod limits;
 mod listings;
 mod matrix;
 mod presigned;
+#[path = "../../../oidc/tests/provider/mod.rs"]
+mod provider;
 mod reads;
 mod rig;
 mod sets;
 mod settings;
+mod sts;
 mod tls;
 mod uploads;
 mod versions;

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use stoker_access::{Guard, Session, SessionRequest};
 use stoker_gateway_s3::{operations, questions};
 use stoker_store::{
     Access, ErrorKind, Order, PeopleChange, Store, UserName, UserRights, VolumeOptions, owner_entry,
 };
 
-use crate::client::{Client, Response};
+use crate::client::{Client, Response, now_s};
 use crate::forms;
 use crate::rig::{Rig, client};
 
@@ -95,6 +96,69 @@ fn is_denied(answer: &Response) -> bool {
     answer.status == 403 && answer.element("Code").is_none_or(|code| code == "AccessDenied")
 }
 
+/// Temporary keys, of which some open something and some do not.
+struct Sessions {
+    alice: Client,
+    reader: Client,
+    bob: Client,
+    /// With the codes that they get.
+    bad: Vec<(&'static str, Client, u16, &'static str)>,
+}
+
+pub fn session_request() -> SessionRequest {
+    SessionRequest {
+        label: "matrix".to_owned(),
+        arn: "arn:aws:sts::acme:assumed-role/matrix/test".to_owned(),
+        is_read_only: false,
+        places: Vec::new(),
+        duration_s: 900,
+        now_ms: now_s() as u64 * 1_000,
+    }
+}
+
+/// A client with a temporary key of a user.
+pub fn session_of(guard: &Guard, user: &str, request: SessionRequest) -> Client {
+    let name = UserName::parse(user).unwrap();
+    let made = Rig::get().runtime.block_on(guard.session_of_user(&name, request)).unwrap().unwrap();
+    let Session { access_key, secret_key, token, .. } = made;
+    Client { access_key, secret_key, token: Some(token), ..client() }
+}
+
+fn sessions(alice: &Client) -> Sessions {
+    // Another node of the cluster gave them.
+    let guard = Rig::get().guard();
+    let of = |user: &str, request| session_of(&guard, user, request);
+    let read_only = SessionRequest { is_read_only: true, ..session_request() };
+    let good = of("acme/alice", session_request());
+    let token = good.token.clone().unwrap();
+    let altered = format!("{}{}", &token[..token.len() - 1], if token.ends_with('A') { 'B' } else { 'A' });
+    let over = SessionRequest { now_ms: session_request().now_ms - 901_000, ..session_request() };
+    let foreign = Guard::new(Rig::get().node.clone());
+    foreign.seal_sessions_with(&[8; 32]);
+    let bad = vec![
+        ("expired", of("acme/alice", over), 400, "ExpiredToken"),
+        ("altered", Client { token: Some(altered), ..good.clone() }, 400, "InvalidToken"),
+        ("missing", Client { token: None, ..good.clone() }, 403, "InvalidAccessKeyId"),
+        ("of another key", Client { access_key: "ALICE".into(), ..good.clone() }, 400, "InvalidToken"),
+        ("beside a lasting key", Client { token: Some(token), ..alice.clone() }, 400, "InvalidToken"),
+        ("empty", Client { token: Some(String::new()), ..good.clone() }, 400, "InvalidToken"),
+        (
+            "huge",
+            Client { token: Some("stss1-".to_owned() + &"A".repeat(9_000)), ..good.clone() },
+            400,
+            "InvalidToken",
+        ),
+        ("of another cluster", session_of(&foreign, "acme/alice", session_request()), 400, "InvalidToken"),
+        (
+            "with another secret",
+            Client { secret_key: "guess".into(), ..good.clone() },
+            403,
+            "SignatureDoesNotMatch",
+        ),
+    ];
+    Sessions { alice: good, reader: of("acme/alice", read_only), bob: of("beta/bob", session_request()), bad }
+}
+
 struct Tenants {
     alice: Client,
     reader: Client,
@@ -133,9 +197,18 @@ fn nothing_passes_that_should_not() {
     let Tenants { alice, reader, bob } = tenants();
     alice.put("/data/a/b", b"bytes").expect(200);
     let old = client();
+    let temporary = sessions(&alice);
 
     let listed: BTreeSet<&str> = cases("data").iter().map(|case| case.name).collect();
-    let unsigned = ["PostObject", "Preflight", "Unknown"];
+    // The last three are of STS, which has tests of its own.
+    let unsigned = [
+        "PostObject",
+        "Preflight",
+        "Unknown",
+        "AssumeRoleWithWebIdentity",
+        "GetCallerIdentity",
+        "GetSessionToken",
+    ];
     let all: BTreeSet<&str> = operations().into_iter().filter(|name| !unsigned.contains(name)).collect();
     assert_eq!(listed, all, "an operation without a request, or the other way round");
 
@@ -149,21 +222,43 @@ fn nothing_passes_that_should_not() {
         let answer = old.plain(case.method, &case.path, &headers, case.body);
         assert_eq!(answer.status, 403, "anonymous: {about}");
 
-        let answer = send(&reader, case);
-        assert_eq!(is_denied(&answer), !is_read, "read-only: {about}: {}", answer.text());
+        for (who, client) in [("read-only", &reader), ("temporary and read-only", &temporary.reader)] {
+            let answer = send(client, case);
+            assert_eq!(is_denied(&answer), !is_read, "{who}: {about}: {}", answer.text());
+        }
+        for (what, client, status, code) in &temporary.bad {
+            let answer = send(client, case);
+            assert_eq!(answer.status, *status, "temporary, {what}: {about}: {}", answer.text());
+            assert!(
+                answer.element("Code").is_none_or(|found| found == *code),
+                "{what}: {about}: {}",
+                answer.text()
+            );
+        }
 
         // A bucket that both could make; what they may do with their own is not asked here.
         if !matches!(case.name, "CreateBucket" | "ListBuckets") {
-            for (who, other) in [("another tenant", &bob), ("a key of the default tenant", &old)] {
+            let others = [
+                ("another tenant", &bob),
+                ("temporary, of another tenant", &temporary.bob),
+                ("a key of the default tenant", &old),
+            ];
+            for (who, other) in others {
                 let (answer, expect) = (send(other, case), send(other, missing));
                 assert_eq!(said(&answer, "data"), said(&expect, "no-such-bucket"), "{who}: {about}");
                 assert!(answer.status >= 400, "{who}: {about}");
             }
         }
 
-        let answer = send(&alice, case);
-        assert!(!is_denied(&answer), "right: {about}: {}", answer.text());
-        assert!(!answer.text().contains("acme_"), "right: {about}: {}", answer.text());
+        for (who, client) in [("right", &alice), ("temporary and right", &temporary.alice)] {
+            let answer = send(client, case);
+            assert!(!is_denied(&answer), "{who}: {about}: {}", answer.text());
+            assert!(
+                answer.status != 400 || answer.element("Code").is_none_or(|code| !code.contains("Token")),
+                "{about}"
+            );
+            assert!(!answer.text().contains("acme_"), "{who}: {about}: {}", answer.text());
+        }
     }
     assert_eq!(alice.get("/data/a/b").expect(200).body, b"bytes");
     // The full name is one that no bucket has.
@@ -172,6 +267,7 @@ fn nothing_passes_that_should_not() {
     }
     let buckets = |client: &Client| client.get("/").expect(200).elements("Name");
     assert_eq!(buckets(&bob), ["beta"]);
+    assert_eq!(buckets(&temporary.bob), ["beta"]);
     assert!(!buckets(&old).iter().any(|name| name.contains("data") || name.contains('_')));
     let stolen = bob.request("PUT", "/beta/stolen").header("x-amz-copy-source", "data/a/b");
     bob.send(stolen).refused(404, "NoSuchBucket");

@@ -45,14 +45,19 @@ impl Rig {
                 node
             });
             let options = GatewayOptions { domains: vec!["s3.test".to_owned()], ..GatewayOptions::default() };
-            let gateway = Gateway::start(Guard::new(node.clone()), options).unwrap();
+            let gateway = Gateway::start(guard_of(&node), options).unwrap();
             Rig { runtime, node, gateway, _dir: dir }
         })
     }
 
     /// Another gateway in front of the same node.
     pub fn other_gateway(&self, options: GatewayOptions) -> Gateway {
-        Gateway::start(Guard::new(self.node.clone()), options).unwrap()
+        Gateway::start(guard_of(&self.node), options).unwrap()
+    }
+
+    /// Another guard of the same cluster, as another node has one.
+    pub fn guard(&self) -> Guard {
+        guard_of(&self.node)
     }
 
     /// Adds an access key.
@@ -60,6 +65,12 @@ impl Rig {
         self.runtime.block_on(self.node.access_key_put(access_key(name, SECRET_KEY, access))).unwrap();
         Client { access_key: name.to_owned(), ..client() }
     }
+}
+
+fn guard_of(node: &Arc<Node>) -> Guard {
+    let guard = Guard::new(node.clone());
+    guard.seal_sessions_with(&[7; 32]);
+    guard
 }
 
 pub fn access_key(name: &str, secret: &str, access: Access) -> AccessKey {

@@ -330,6 +330,7 @@ pub fn plan(dir: &Path, settings: &Values) -> Result<Plan, Failure> {
         users: std::collections::HashMap::new(),
         audit: Default::default(),
         telemetry: TelemetryPlan::default(),
+        issuers: Arc::default(),
         hangup: Hangup::Stop,
         check_only: false,
     })
