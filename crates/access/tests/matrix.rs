@@ -147,7 +147,7 @@ async fn nothing_passes_that_should_not() {
 
         let member = rig.user("acme/member");
         let elsewhere = kind(&call(&*member, action, "data").await);
-        let is_placeless = matches!(action, Action::Volumes | Action::Inodes);
+        let is_placeless = matches!(action, Action::Volumes | Action::Inodes | Action::JobLook);
         assert_eq!(elsewhere == denied, !is_placeless, "{}: {elsewhere:?}", about("member of a project"));
 
         let right = call(&*rig.user("acme/alice"), action, "data").await;

@@ -4,12 +4,7 @@ use bytes::Bytes;
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
-    PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
-    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo,
-    UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions,
-    VolumePolicy, WriteRequest, Writer, volume_tenant,
+    CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, JobOrder, JobReport, Key, ListPage, ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer, volume_tenant,
 };
 
 use super::{Decided, POLICY_SETTING, Who, full_of, is_limited, own_is_full, own_of, told};
@@ -609,6 +604,10 @@ impl Store for Decided {
 
     fn stage<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<u64>> {
         at!(self, Stage, volume, |v| Resource::Key(v, key.as_bytes()), |s| s.stage(v, key))
+    }
+
+    fn job(&self, order: JobOrder) -> BoxFuture<'_, Result<JobReport>> {
+        Box::pin(self.job_decided(order))
     }
 
     fn conflicts<'a>(&'a self, volume: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Conflict>>> {

@@ -4,6 +4,7 @@
 //! others the rights are looked up and the name is made whole first. Files and writers that are open stay open: a decision is about the opening.
 
 mod calls;
+mod jobs;
 mod policed;
 mod record;
 mod recorded;
