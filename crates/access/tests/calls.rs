@@ -4,7 +4,10 @@ use bytes::Bytes;
 use stoker_access::Action;
 use stoker_store::{
     Access, AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, CopyRequest,
-    EditRequest, Finish, JobAccess, JobMount, JobName, JobOrder, JobSpec, JobSubmit, Key, ListRequest, LockChange, LockClient, LockRequest, LockSpace, Order, PartSource, RenameMode, Resolution, Result, SetId, SetRequest, ShardRequest, ShardUpload, Store, Tier, UploadId, VersionDelete, VersionsRequest, VolumeOptions, VolumePolicy, WriteRequest,
+    EditRequest, Finish, JobAccess, JobMount, JobName, JobOrder, JobSpec, JobSubmit, Key, ListRequest,
+    LockChange, LockClient, LockRequest, LockSpace, Order, PartSource, RenameMode, Resolution, Result, SetId,
+    SetRequest, ShardRequest, ShardUpload, Store, Tier, UploadId, VersionDelete, VersionsRequest,
+    VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 fn key(text: &str) -> Key {

@@ -7,7 +7,12 @@ use stoker_audit::Log;
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
-    Context, CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, JOB_ID_LEN_MAX, JobOrder, JobReport, Key, ListPage, ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, PeopleChange, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    Context, CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, JOB_ID_LEN_MAX,
+    JobOrder, JobReport, Key, ListPage, ListRequest, LockChange, LockClient, LockHeld, LockOwner,
+    LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, PeopleChange, Receipt, RenameMode,
+    Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
+    Store, UploadId, UploadInfo, UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest,
+    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::record::{RecordedFile, RecordedWriter};
