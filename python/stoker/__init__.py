@@ -23,6 +23,7 @@ from .store import Store
 
 if TYPE_CHECKING:
     from . import gpu as gpu
+    from . import jobs as jobs
     from . import kv as kv
     from . import planner as planner
     from . import safetensors as safetensors
@@ -47,6 +48,7 @@ __all__ = [
     "__version__",
     "connect",
     "gpu",
+    "jobs",
     "kv",
     "pack",
     "planner",
@@ -59,7 +61,7 @@ def __getattr__(name: str) -> Any:
         from .torch import files
 
         return getattr(files, name)
-    if name in ("torch", "safetensors", "gpu", "kv", "planner"):
+    if name in ("torch", "safetensors", "gpu", "jobs", "kv", "planner"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

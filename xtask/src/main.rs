@@ -42,6 +42,7 @@ Usage: cargo xtask <command>
                               archives, Debian package, RPM, SBOM, notes and checksums of a release
   packages [...]              the packages in clean roots; arguments go to tests/packages/run.py
   kubernetes [...]            the CSI driver below an API server and a kubelet; arguments go to tests/kubernetes/run.py
+  slurm [--size 8GiB] [...]   jobs under a controller and nodes of Slurm; arguments go to tests/slurm/run.py
   upgrade                     builds the release before, and upgrades a cell of it node by node, under load
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
@@ -92,6 +93,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "python" => suites::PYTHON.run(rest),
         "packages" => suites::PACKAGES.run(rest),
         "kubernetes" => suites::KUBERNETES.run(rest),
+        "slurm" => suites::SLURM.run(rest),
         "dist" => dist::run(rest),
         "upgrade" => upgrade::run(rest),
         "fuzz" => fuzz::run(rest),

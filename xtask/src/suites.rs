@@ -50,6 +50,9 @@ pub const PACKAGES: Suite = suite("packages", "tests/packages/run.py", "packages
 /// The CSI driver below an API server and a kubelet.
 pub const KUBERNETES: Suite = suite("kubernetes", "tests/kubernetes/run.py", "an API server and a kubelet");
 
+/// Jobs under Slurm.
+pub const SLURM: Suite = suite("slurm", "tests/slurm/run.py", "a controller and nodes of Slurm");
+
 /// Files that are larger than the rings, by every way, cut in the middle.
 pub const LARGE: Suite = Suite {
     needs_binding: true,

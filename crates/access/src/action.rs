@@ -92,6 +92,10 @@ actions! {
     Wait: Look,
     Drain: Write,
     Stage: Read,
+    /// To see jobs.
+    JobLook: Look,
+    /// To submit, start and end jobs. What a job reads and writes is decided place by place.
+    JobChange: Write,
     Conflicts: Look,
     ConflictResolve: Write,
     AccessKeys: Watch,

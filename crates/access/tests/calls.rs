@@ -4,9 +4,10 @@ use bytes::Bytes;
 use stoker_access::Action;
 use stoker_store::{
     Access, AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, CopyRequest,
-    EditRequest, Finish, Key, ListRequest, LockChange, LockClient, LockRequest, LockSpace, Order, PartSource,
-    RenameMode, Resolution, Result, SetId, SetRequest, ShardRequest, ShardUpload, Store, UploadId,
-    VersionDelete, VersionsRequest, VolumeOptions, VolumePolicy, WriteRequest,
+    EditRequest, Finish, JobAccess, JobMount, JobName, JobOrder, JobSpec, JobSubmit, Key, ListRequest,
+    LockChange, LockClient, LockRequest, LockSpace, Order, PartSource, RenameMode, Resolution, Result, SetId,
+    SetRequest, ShardRequest, ShardUpload, Store, Tier, UploadId, VersionDelete, VersionsRequest,
+    VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 fn key(text: &str) -> Key {
@@ -142,6 +143,27 @@ pub async fn call(store: &dyn Store, action: Action, volume: &str) -> Result<()>
         Action::Wait => store.wait(volume, &file, None, Awaited::Committed).await.map(drop),
         Action::Drain => store.drain(volume, b"").await.map(drop),
         Action::Stage => store.stage(volume, &file).await.map(drop),
+        Action::JobLook => {
+            let job = JobName { tenant: None, id: "matrix".to_owned() };
+            store.job(JobOrder::Show(job)).await.map(drop)
+        }
+        Action::JobChange => {
+            let mount = JobMount {
+                source: format!("stoker://{volume}/a"),
+                target: "/in".to_owned(),
+                tier_hint: Tier::Warm,
+                access: JobAccess::ReadWrite,
+                is_default: false,
+            };
+            let spec = JobSpec {
+                mounts: vec![mount],
+                reservation_ms: 1_000,
+                time_limit_ms: 1_000,
+                ..JobSpec::default()
+            };
+            let submit = JobSubmit { id: format!("m-{volume}"), spec, ..JobSubmit::default() };
+            store.job(JobOrder::Submit(Box::new(submit))).await.map(drop)
+        }
         Action::Conflicts => store.conflicts(Some(volume)).await.map(drop),
         Action::ConflictResolve => store.conflict_resolve(volume, &file, Resolution::Ours).await,
         Action::AccessKeys => store.access_keys().await.map(drop),

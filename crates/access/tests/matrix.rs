@@ -170,7 +170,7 @@ async fn nothing_passes_that_should_not() {
             assert_eq!(reader == denied, is_refused, "{}: {reader:?}", about(who));
         }
 
-        let is_placeless = matches!(action, Action::Volumes | Action::Inodes);
+        let is_placeless = matches!(action, Action::Volumes | Action::Inodes | Action::JobLook);
         for (who, view) in
             [("member of a project", &rig.user("acme/member")), ("temporary member", &temporary_member)]
         {

@@ -5,11 +5,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
-    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest,
-    LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order, PartChoice, PartSource,
-    PartsPage, Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo, SetRequest, SetStatus,
-    SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo,
-    VolumeOptions, VolumePolicy, WriteRequest,
+    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, JobOrder, JobReport, Key,
+    ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order,
+    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo,
+    SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo,
+    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::beside::{Beside, HOLES_SINCE};
@@ -21,6 +21,9 @@ const PEOPLE_SINCE: u16 = 10;
 
 /// The protocol since which files can be locked.
 const LOCKS_SINCE: u16 = 11;
+
+/// The protocol since which there are jobs.
+const JOBS_SINCE: u16 = 12;
 
 /// A request; one for each call of the door, and three for open files and writers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -286,6 +289,7 @@ pub enum Request {
         client: LockClient,
         owners: Vec<LockOwner>,
     },
+    Job(JobOrder),
 }
 
 impl Request {
@@ -320,6 +324,7 @@ impl Request {
             Request::Hatch { .. } => HATCH_SINCE,
             Request::Seek { .. } => HOLES_SINCE,
             Request::Lock { .. } | Request::LocksKeep { .. } => LOCKS_SINCE,
+            Request::Job(_) => JOBS_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -410,6 +415,7 @@ impl Request {
             | Request::SetAbort { .. }
             | Request::Lock { .. } => true,
             Request::Operate(order) => !order.only_reads(),
+            Request::Job(order) => !order.only_reads(),
         }
     }
 
@@ -529,6 +535,7 @@ pub enum Response {
     Locked(Option<LockHeld>),
     /// Those that have nothing any more.
     LocksLost(Vec<LockOwner>),
+    Job(Box<JobReport>),
 }
 
 /// The first protocol with a hatch.

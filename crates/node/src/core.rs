@@ -63,6 +63,8 @@ pub(crate) struct Core {
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,
     pub locks: crate::locks::Locks,
+    /// What is held for jobs.
+    pub held: crate::jobs::Held,
     /// What tenants, projects and users have.
     pub accounts: crate::accounts::Accounts,
     pub stats: NodeStats,

@@ -5,11 +5,11 @@ use stoker_schema::rows::keys;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
-    Key, ListPage, ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order,
-    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo,
-    SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId,
-    UploadInfo, UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo,
-    VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    JobOrder, JobReport, Key, ListPage, ListRequest, LockChange, LockClient, LockHeld, LockOwner,
+    LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
+    Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store,
+    StoreError, Subject, UploadId, UploadInfo, UploadsPage, VersionDelete, VersionDeleted, VersionsPage,
+    VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};
@@ -630,6 +630,10 @@ impl Store for Node {
 
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>>> {
         Box::pin(self.core.node_counters())
+    }
+
+    fn job(&self, order: JobOrder) -> BoxFuture<'_, Result<JobReport>> {
+        Box::pin(self.core.carry_out_job(order))
     }
 
     fn operate(&self, order: Order) -> BoxFuture<'_, Result<Report>> {

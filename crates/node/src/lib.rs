@@ -27,6 +27,7 @@ mod files;
 mod fleet;
 mod history;
 mod inventory;
+mod jobs;
 mod kept;
 mod known;
 mod leases;

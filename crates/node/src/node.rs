@@ -184,6 +184,7 @@ impl Node {
             flights: Flights::new(memory.landed_bytes),
             looks: Default::default(),
             locks: Default::default(),
+            held: Default::default(),
             accounts: Default::default(),
             stats: NodeStats::default(),
             tallies: Default::default(),
@@ -246,6 +247,8 @@ impl Node {
             tasks.spawn(drives::run(core.clone())),
             tasks.spawn(watermark),
             tasks.spawn(kept::run(core.clone())),
+            tasks.spawn(crate::jobs::run(core.clone())),
+            tasks.spawn(core.clone().sweep_held()),
         ];
         if core.cell.is_joined() {
             loops.push(tasks.spawn(core.clone().follow_cluster()));
@@ -531,6 +534,7 @@ pub(crate) async fn open_drive(
         }
         None => open_ring(drive, identity, open).await?,
     };
+    crate::jobs::unpin_leftovers(&ring).await.map_err(error::ring)?;
     let record_max = ring.record_len_max();
     if record_max < record_min as usize {
         let message = format!(

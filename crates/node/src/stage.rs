@@ -420,12 +420,21 @@ impl Core {
             }
             let Some(extent) = extent else { return Err(crate::rings::missing(&chunk)) };
             let slice = Slice { chunk, chunk_len: len, chunk_start, offset: 0, len };
-            let bytes = self.fetch(&slice, extent, self.cell.far_turn(chunk)).await?;
-            self.flights.landed.lock().unwrap().forget(chunk);
-            came += bytes.len() as u64;
-            self.admit(chunk, extent.volume, &bytes, true).await;
+            came += self.stage_chunk(&slice, extent).await?;
         }
         Ok(came)
+    }
+
+    /// Brings a chunk into the rings, if they take it; returns the bytes that came from the lake.
+    pub async fn stage_chunk(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<u64> {
+        let (chunk, len) = (slice.chunk, slice.chunk_len);
+        if self.rings.find(&chunk, len).is_some() {
+            return Ok(0);
+        }
+        let bytes = self.fetch(slice, extent, self.cell.far_turn(chunk)).await?;
+        self.flights.landed.lock().unwrap().forget(chunk);
+        self.admit(chunk, extent.volume, &bytes, true).await;
+        Ok(bytes.len() as u64)
     }
 }
 

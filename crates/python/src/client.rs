@@ -251,6 +251,13 @@ impl Client {
         done.map_err(|fault| error::of(fault, &path(volume, &key)))
     }
 
+    /// What a scheduler asks about jobs, and what it is told; both as JSON.
+    fn job(&self, py: Python<'_>, order: &str) -> PyResult<String> {
+        let order: stoker_store::JobOrder = serde_json::from_str(order)
+            .map_err(|fault| PyValueError::new_err(format!("no order about jobs: {fault}")))?;
+        json(&self.ask(py, || "jobs".to_owned(), |client| client.job(order))?)
+    }
+
     /// Counters of the node: name, value; for tests and benches that count what they cost.
     fn counters(&self, py: Python<'_>) -> PyResult<String> {
         json(&self.ask(py, || self.endpoint(), |client| client.counters())?)

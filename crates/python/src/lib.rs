@@ -10,6 +10,7 @@ mod error;
 mod feed;
 mod file;
 mod gpu;
+mod jobs;
 mod kv;
 mod members;
 mod order;
@@ -44,6 +45,7 @@ fn _stoker(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(members::crc64, module)?)?;
     module.add_function(wrap_pyfunction!(members::members, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::seal, module)?)?;
+    module.add_function(wrap_pyfunction!(jobs::job_spec, module)?)?;
     module.add_function(wrap_pyfunction!(planner::plan, module)?)?;
     module.add_function(wrap_pyfunction!(planner::plan_models, module)?)?;
     module.add_function(wrap_pyfunction!(planner::plan_what_if, module)?)?;

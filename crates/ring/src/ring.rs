@@ -385,6 +385,17 @@ impl Ring {
         self.remark(chunks, |marks| marks.without(Marks::CLEAN)).await
     }
 
+    /// Keeps records although the lake has them, until [`Ring::unpin_records`]. A restart may forget it, or remember it: whoever pins says
+    /// it again, and lets go of what is left over.
+    pub async fn pin_records(&self, chunks: Vec<ChunkId>) -> Result<usize> {
+        self.remark(chunks, |marks| marks.with(Marks::PINNED)).await
+    }
+
+    /// Lets the ring drop records again that the lake has.
+    pub async fn unpin_records(&self, chunks: Vec<ChunkId>) -> Result<usize> {
+        self.remark(chunks, |marks| marks.without(Marks::PINNED)).await
+    }
+
     /// What is known of a record, from memory.
     pub fn stat(&self, chunk: &ChunkId) -> Option<RecordInfo> {
         self.inner.index.get(chunk).map(|entry| RecordInfo::of(*chunk, &entry))

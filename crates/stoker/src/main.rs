@@ -18,6 +18,7 @@ mod explain;
 mod generate;
 mod get;
 mod help;
+mod job;
 mod join;
 mod join_token;
 mod key;
@@ -120,6 +121,9 @@ enum Verb {
     /// Write, publish and show checkpoint sets.
     #[command(subcommand)]
     Set(set::Verb),
+    /// Submit, show, start and end jobs, whose data is there before they are.
+    #[command(subcommand)]
+    Job(job::Verb),
     /// Make, show, replace and remove access keys for S3.
     #[command(subcommand)]
     Key(key::Verb),
@@ -213,6 +217,7 @@ fn main() -> ExitCode {
         Verb::Up(args) => up::run(&args),
         Verb::Join(args) => join::run(&args),
         Verb::Witness(args) => witness::run(&args),
+        Verb::Job(verb) => job::run(&verb),
         Verb::JoinToken(verb) => join_token::run(&verb),
         Verb::Demo(args) => stoker_demo::run(&args),
         Verb::Serve(args) => serve::run(&args),

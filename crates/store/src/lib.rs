@@ -18,6 +18,7 @@ mod filler;
 mod fleet;
 mod history;
 mod id_text;
+mod job;
 mod join_token;
 mod key;
 mod lease;
@@ -57,6 +58,11 @@ pub use fleet::{
 pub use history::{
     Averages, Combine, FIGURES, HISTORY_AGE_MS_MAX, HISTORY_POINTS_MAX, History, HistoryNode, HistoryPoint,
     HistoryRequest, HistorySource, figure, merge as merge_history,
+};
+pub use job::{
+    JOB_ID_LEN_MAX, JOB_MOUNTS_MAX, JOB_NODES_MAX, JOB_TEXT_LEN_MAX, JOBS_MAX, JOBS_PAGE_MAX, JobAccess,
+    JobEnd, JobInfo, JobMount, JobName, JobOrder, JobQos, JobReadiness, JobReport, JobSource, JobSpec,
+    JobState, JobStep, JobSubmit, NodeReadiness, Tier, check_job_id,
 };
 pub use join_token::{
     JOIN_TOKEN_TTL_MS_DEFAULT, JOIN_TOKEN_TTL_MS_MAX, JOIN_TOKEN_USES_MAX, JoinTokenInfo, JoinTokenState,

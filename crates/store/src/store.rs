@@ -11,6 +11,7 @@ use crate::edit::{DirectoryInfo, EDIT_NOW_LEN_MAX, EditRequest, Entry, Seek};
 use crate::error::{ErrorKind, Result, StoreError, Subject};
 use crate::file::{Checksum, FileInfo};
 use crate::filler::Filler;
+use crate::job::{JobOrder, JobReport};
 use crate::key::Key;
 use crate::lease::{Leased, NoLease};
 use crate::list::{ListPage, ListRequest};
@@ -492,6 +493,14 @@ pub trait Store: Send + Sync + 'static {
         key: &'a Key,
         resolution: Resolution,
     ) -> BoxFuture<'a, Result<()>>;
+
+    // Jobs.
+
+    /// Carries out what a scheduler asks about a job: the data is there before the job is.
+    fn job(&self, _order: JobOrder) -> BoxFuture<'_, Result<JobReport>> {
+        let message = "jobs are not known behind this door";
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, message))))
+    }
 
     // For operators.
 

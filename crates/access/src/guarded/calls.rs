@@ -4,15 +4,15 @@ use bytes::Bytes;
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
-    PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
-    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo,
-    UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions,
-    VolumePolicy, WriteRequest, Writer, volume_tenant,
+    CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, JobOrder,
+    JobReport, Key, ListPage, ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest,
+    NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result,
+    SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject,
+    UploadId, UploadInfo, UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest,
+    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer, volume_tenant,
 };
 
-use super::{Decided, POLICY_SETTING, Who, full_of, is_limited, own_is_full, own_of, told};
+use super::{Decided, POLICY_SETTING, Who, full_of, is_limited, own_is_full, own_of, refused, told};
 use crate::action::{Action, order_action};
 use crate::decide::{Reason, Resource, Rights, decide};
 use crate::policy::{Fault as PolicyFault, Policy, name_of_setting};
@@ -95,10 +95,6 @@ macro_rules! on_cluster {
             $call.await
         })
     }};
-}
-
-fn refused<'a, T: Send + 'a>(fault: StoreError) -> BoxFuture<'a, Result<T>> {
-    Box::pin(std::future::ready(Err(fault)))
 }
 
 impl Store for Decided {
@@ -609,6 +605,10 @@ impl Store for Decided {
 
     fn stage<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<u64>> {
         at!(self, Stage, volume, |v| Resource::Key(v, key.as_bytes()), |s| s.stage(v, key))
+    }
+
+    fn job(&self, order: JobOrder) -> BoxFuture<'_, Result<JobReport>> {
+        Box::pin(self.job_decided(order))
     }
 
     fn conflicts<'a>(&'a self, volume: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Conflict>>> {

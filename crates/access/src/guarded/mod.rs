@@ -4,6 +4,7 @@
 //! others the rights are looked up and the name is made whole first. Files and writers that are open stay open: a decision is about the opening.
 
 mod calls;
+mod jobs;
 mod policed;
 mod record;
 mod recorded;
@@ -12,7 +13,7 @@ mod versions;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use stoker_store::{Context, Result, TENANT_DEFAULT, UserName, volume_tenant};
+use stoker_store::{BoxFuture, Context, Result, StoreError, TENANT_DEFAULT, UserName, volume_tenant};
 
 use crate::action::Action;
 use crate::decide::{Resource, Rights, Verdict, full_name};
@@ -93,6 +94,10 @@ fn told<T: Told>(answer: Result<T>, full: &str, own: &str) -> Result<T> {
             Err(fault)
         }
     }
+}
+
+fn refused<'a, T: Send + 'a>(fault: StoreError) -> BoxFuture<'a, Result<T>> {
+    Box::pin(std::future::ready(Err(fault)))
 }
 
 impl Decided {

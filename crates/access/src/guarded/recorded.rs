@@ -7,12 +7,12 @@ use stoker_audit::Log;
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
-    Context, CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockChange, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
-    PartSource, PartsPage, PeopleChange, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo,
-    SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage,
-    VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy,
-    WriteRequest, Writer,
+    Context, CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, JOB_ID_LEN_MAX,
+    JobOrder, JobReport, Key, ListPage, ListRequest, LockChange, LockClient, LockHeld, LockOwner,
+    LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, PeopleChange, Receipt, RenameMode,
+    Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
+    Store, UploadId, UploadInfo, UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest,
+    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::record::{RecordedFile, RecordedWriter};
@@ -175,6 +175,15 @@ fn people_change(change: &PeopleChange) -> String {
         PeopleChange::UserDelete { name } => format!("UserDelete {name}"),
         PeopleChange::Quota { account, .. } => format!("Quota {account}"),
     }
+}
+
+fn job_name(order: &JobOrder) -> String {
+    let mut order = order.clone();
+    let id = match &mut order {
+        JobOrder::Submit(submit) => submit.id.clone(),
+        order => order.job_mut().map(|job| job.id.clone()).unwrap_or_default(),
+    };
+    format!("{} {}", order.word(), id.chars().take(JOB_ID_LEN_MAX).collect::<String>())
 }
 
 fn shown(key: &Key) -> std::borrow::Cow<'_, str> {
@@ -606,6 +615,14 @@ impl Store for Guarded {
 
     fn stage<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<u64>> {
         look!(self, Stage, volume, key.as_bytes(), |s| s.stage(volume, key))
+    }
+
+    fn job(&self, order: JobOrder) -> BoxFuture<'_, Result<JobReport>> {
+        if order.only_reads() {
+            return self.decided.job(order);
+        }
+        let detail = job_name(&order);
+        change!(self, JobChange, "", None, |s| s.job(order), |_| 0, detail)
     }
 
     fn conflicts<'a>(&'a self, volume: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Conflict>>> {

@@ -18,6 +18,7 @@ pub struct Given {
     pub caller: Caller,
     values: BTreeMap<&'static str, Vec<u8>>,
     body: Bytes,
+    idempotency_key: Option<String>,
 }
 
 impl Given {
@@ -53,12 +54,17 @@ impl Given {
         {
             return Err(Fault::invalid(format!("`{}` is needed: {}", lacking.name, lacking.words)));
         }
-        Ok(Given { caller, values, body: Bytes::new() })
+        Ok(Given { caller, values, body: Bytes::new(), idempotency_key: None })
     }
 
-    /// The same with a body.
-    pub fn with_body(self, body: Bytes) -> Given {
-        Given { body, ..self }
+    /// The same with a body, and the word by which it is the same request if it is sent again.
+    pub fn with_body(self, body: Bytes, idempotency_key: Option<String>) -> Given {
+        Given { body, idempotency_key, ..self }
+    }
+
+    /// The word by which it is the same request if it is sent again.
+    pub fn idempotency_key(&self) -> Option<&str> {
+        self.idempotency_key.as_deref()
     }
 
     /// A value as bytes.

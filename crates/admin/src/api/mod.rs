@@ -5,6 +5,7 @@ mod fault;
 mod fleet;
 mod given;
 mod history;
+mod jobs;
 mod keys;
 mod log;
 mod node;
@@ -46,6 +47,9 @@ pub use slo::can_be_repaired;
 
 /// Bytes of a body.
 pub const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Longest idempotency key.
+const IDEMPOTENCY_LEN_MAX: usize = 255;
 
 /// How long somebody who looks waits for a catalog that answers nobody. The views that matter then need none.
 const CATALOG_PATIENCE: Duration = Duration::from_secs(1);
@@ -221,7 +225,17 @@ async fn prepare(
     if !is_json {
         return Err(Fault::not_json());
     }
-    Ok(given.with_body(bytes))
+    let key = match headers.get(jobs::IDEMPOTENCY_HEADER) {
+        None => None,
+        Some(key) => match key.to_str().ok().filter(|key| (1..=IDEMPOTENCY_LEN_MAX).contains(&key.len())) {
+            Some(key) => Some(key.to_owned()),
+            None => {
+                let why = format!("`Idempotency-Key` has 1 to {IDEMPOTENCY_LEN_MAX} plain characters");
+                return Err(Fault::invalid(why));
+            }
+        },
+    };
+    Ok(given.with_body(bytes, key))
 }
 
 /// A page of another site cannot change anything here, whatever its visitor's browser holds.

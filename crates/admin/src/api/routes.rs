@@ -6,7 +6,7 @@ use http::Method;
 use stoker_store::BoxFuture;
 
 use super::given::Given;
-use super::{Answered, alerts, fleet, history, keys, log, node, plan, sets, slo, volumes};
+use super::{Answered, alerts, fleet, history, jobs, keys, log, node, plan, sets, slo, volumes};
 use crate::access::Role;
 use crate::answer::Asked;
 
@@ -115,6 +115,7 @@ pub const PATH_PARAMETERS: &[Parameter] = &[
     needed("access_key", Kind::Text, "Public part of an access key."),
     needed("id", Kind::Text, "Id of a join token."),
     needed("kind", Kind::Text, "io, design, gravity, kv or slo."),
+    needed("job", Kind::Text, "Id of a job, or tenant and id with a percent-encoded slash between."),
 ];
 
 const LIMIT: Parameter =
@@ -233,6 +234,51 @@ pub static ROUTES: &[Route] = &[
             LIMIT,
         ],
         "Audit",
+    ),
+    // Jobs.
+    get(
+        "/api/v1/jobs",
+        call!(jobs::all),
+        "Jobs, by tenant and id.",
+        &[
+            optional("tenant", Kind::Text, "Only of this tenant."),
+            optional("state", Kind::Text, "Only in this state, such as `ready`."),
+            optional("all", Kind::Flag, "With jobs that are over."),
+            optional("after", Kind::Text, "Behind this one: `TENANT/ID`."),
+            LIMIT,
+        ],
+        "Jobs",
+    ),
+    post(
+        "/api/v1/jobs",
+        call!(jobs::submit),
+        "Submit a job: its data is staged while it waits. Sent again with the same `Idempotency-Key`, the answer is the job that is there.",
+        "JobSubmit",
+        "Job",
+    ),
+    get("/api/v1/jobs/{job}", call!(jobs::one), "A job: state, data, and how it came there.", NONE, "Job"),
+    get(
+        "/api/v1/jobs/{job}/readiness",
+        call!(jobs::readiness),
+        "The share of a job's data that nodes read without the lake, by what their drives hold now.",
+        &[optional("nodes", Kind::Text, "Nodes that it may run on, by name, with commas between; else all.")],
+        "JobReadiness",
+    ),
+    post("/api/v1/jobs/{job}/start", call!(jobs::start), "A job starts, on these nodes.", "JobStart", "Job"),
+    post(
+        "/api/v1/jobs/{job}/end",
+        call!(jobs::end),
+        "A job is over: its data is let go and its output drained.",
+        "JobEnd",
+        "Job",
+    ),
+    post("/api/v1/jobs/{job}/cancel", call!(jobs::cancel), "Cancel a job.", "JobReason", "Job"),
+    post(
+        "/api/v1/jobs/{job}/expect",
+        call!(jobs::expect),
+        "A job is expected to start then; renews its reservation.",
+        "JobExpect",
+        "Job",
     ),
     // The cluster.
     get(

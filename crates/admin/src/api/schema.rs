@@ -65,6 +65,29 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("SloWeight", "node:text drive:text? percent:int takes_chunks:bool"),
     ("Events", "configured:bool events:[Event]"),
     ("Event", "seq:int at_ms:int level:info|warn|error subject:text name:text words:text"),
+    ("Jobs", "jobs:[Job] more:bool"),
+    (
+        "Job",
+        "tenant:text id:text name:text user:text project:text? state:queued|staging|ready|running|draining|done|failed|cancelled \
+         reason:text steps:[JobStep] spec:any sources:[JobSource] expected_start_ms:int? ready_ms:int? expires_ms:int cell:text? \
+         nodes:[text] checkpoints:text? notes:[text] readiness:num? bytes:int resident_bytes:int qos_enforced:bool",
+    ),
+    ("JobStep", "state:text at_ms:int reason:text"),
+    (
+        "JobSource",
+        "source:text target:text tier_hint:hot|warm|cold access:read-only|read-write is_counted:bool files:int bytes:int \
+         resident_bytes:int lake_bytes:int trouble:text?",
+    ),
+    (
+        "JobSubmit",
+        "id?:word spec?:any name?:text project?:text owner?:word user?:word expected_start_ms?:int",
+    ),
+    ("JobStart", "nodes?:[word]"),
+    ("JobEnd", "failed?:bool reason?:text"),
+    ("JobReason", "reason?:text"),
+    ("JobExpect", "start_ms:int"),
+    ("JobReadiness", "bytes:int is_counted:bool share:num nodes:[NodeReadiness]"),
+    ("NodeReadiness", "node:text cell:text own_bytes:int cell_bytes:int"),
     ("VolumeAudit", "level:changes|full"),
     ("Audit", "configured:bool entries:[AuditEntry] next:int?"),
     (

@@ -154,6 +154,7 @@ fn real_path(route: &Route, set: u64) -> String {
     let path = route.path.replace("{volume}", "data").replace("{set}", &set.to_string());
     let path =
         path.replace("{node}", "nobody").replace("{drive}", "no-drive").replace("{access_key}", "NOKEY");
+    let path = path.replace("{job}", "probe");
     if route.query.iter().any(|parameter| parameter.name == "key") { path + "?key=a%2Fb.txt" } else { path }
 }
 
@@ -235,6 +236,10 @@ fn document_and_table_are_the_same() {
             "KeyRotate",
             "JoinTokenNew",
             "Remove",
+            "JobSubmit",
+            "JobStart",
+            "JobEnd",
+            "JobReason",
         ];
         let is_needed = route.body.map(|body| !may_lack.contains(&body));
         assert_eq!(operation["requestBody"]["required"].as_bool(), is_needed, "{}", route.path);
@@ -289,6 +294,8 @@ async fn answers_are_as_documented() {
     rig.put("a/b.txt").await;
     rig.put("c.txt").await;
     let set = rig.put_set().await;
+    let probe = r#"{"id":"probe","spec":{"data":{"mounts":[{"source":"s3://data/a","target":"/in"}]}}}"#;
+    assert_eq!(rig.post("/api/v1/jobs", probe).await.status, 200);
     let document = openapi::document();
     for route in ROUTES.iter().filter(|route| route.verb == Verb::Get) {
         let path = real_path(route, set);
@@ -371,6 +378,43 @@ async fn changes_are_made_and_written_down() {
     assert_eq!(rig.get(level).await.json(), json!({ "level": "full" }));
     rig.refused("POST", level, VIEW, r#"{"level":"changes"}"#, 403, "is for operators").await;
     rig.refused("GET", "/api/v1/audit?from=yesterday", VIEW, "", 400, "is a time").await;
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_scheduler_takes_a_job_through_its_life() {
+    let rig = Rig::new(options()).await;
+    rig.put("set/a").await;
+    let keyed = format!("{OPERATOR}Idempotency-Key: train-7\r\n");
+    let body = r#"{"spec":"data:\n  mounts:\n    - source: s3://data/set\n      target: /in\n  output: s3://data/out\n"}"#;
+    let made = rig.ask("POST", "/api/v1/jobs", &keyed, body).await;
+    assert_eq!(made.status, 200, "{}", made.body);
+    assert_eq!(made.json()["id"], "train-7");
+    // Sent again, it is the same one; without the word it is another of the same id.
+    assert_eq!(rig.ask("POST", "/api/v1/jobs", &keyed, body).await.json()["id"], "train-7");
+    rig.refused("POST", "/api/v1/jobs", OPERATOR, r#"{"id":"train-7"}"#, 409, "already").await;
+    rig.refused("POST", "/api/v1/jobs", OPERATOR, "{}", 400, "needs `id`").await;
+    let wrong = r#"{"id":"x","spec":"data:\n  mounts: yes"}"#;
+    rig.refused("POST", "/api/v1/jobs", OPERATOR, wrong, 400, "line 2, column 11").await;
+    let nowhere = r#"{"id":"x","spec":{"data":{"mounts":[{"source":"s3://data/none","target":"/in"}]}}}"#;
+    rig.refused("POST", "/api/v1/jobs", OPERATOR, nowhere, 404, "is not there").await;
+    for _ in 0..600 {
+        if rig.get("/api/v1/jobs/train-7").await.json()["state"] == "ready" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    let ready = rig.get("/api/v1/jobs/train-7").await.json();
+    assert_eq!((&ready["state"], &ready["readiness"]), (&json!("ready"), &json!(1.0)), "{ready}");
+    assert_eq!(rig.get("/api/v1/jobs/train-7/readiness").await.json()["share"], 1.0);
+    let started = rig.post("/api/v1/jobs/train-7/start", r#"{"nodes":["alone"]}"#).await.json();
+    assert_eq!((&started["state"], &started["nodes"]), (&json!("running"), &json!(["alone"])));
+    let ended = rig.post("/api/v1/jobs/train-7/end", "").await.json();
+    assert_eq!(ended["state"], "draining");
+    rig.refused("POST", "/api/v1/jobs/none/cancel", OPERATOR, "", 404, "no job `none`").await;
+    rig.refused("GET", "/api/v1/jobs?state=lost", VIEW, "", 400, "no state").await;
+    let listed = rig.get("/api/v1/jobs?all=true").await.json();
+    assert_eq!(listed["jobs"].as_array().unwrap().len(), 1, "{listed}");
     rig.end().await;
 }
 

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use stoker_format::{VersionId, crc64};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
-    PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
-    SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
-    VolumePolicy, WriteRequest, Writer,
+    CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, JobOrder, JobReport, Key,
+    ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
+    PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
+    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo,
+    VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::file::RemoteFile;
@@ -412,6 +412,10 @@ impl Store for Client {
 
     fn status(&self) -> BoxFuture<'_, Result<NodeStatus>> {
         ask!(self, Request::Status, Response::Status(status) => *status)
+    }
+
+    fn job(&self, order: JobOrder) -> BoxFuture<'_, Result<JobReport>> {
+        ask!(self, Request::Job(order), Response::Job(report) => *report)
     }
 
     fn operate(&self, order: Order) -> BoxFuture<'_, Result<Report>> {

@@ -2,7 +2,7 @@
 
 use stoker_format::{VersionId, crc64};
 use stoker_store::{
-    ErrorKind, ListPage, PartsPage, Result, SetsPage, Store, StoreError, UploadsPage, Writer,
+    ErrorKind, JobReport, ListPage, PartsPage, Result, SetsPage, Store, StoreError, UploadsPage, Writer,
 };
 
 use crate::frame::CONTROL_LEN_MAX;
@@ -97,6 +97,7 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         }
         Request::Drain { volume, prefix } => Response::Number(store.drain(&volume, &prefix).await?),
         Request::Stage { volume, key } => Response::Number(store.stage(&volume, &key).await?),
+        Request::Job(order) => Response::Job(Box::new(cut_jobs(store.job(order).await?))),
         Request::Conflicts { volume } => Response::Conflicts(store.conflicts(volume.as_deref()).await?),
         Request::ConflictResolve { volume, key, resolution } => {
             store.conflict_resolve(&volume, &key, resolution).await.map(done)?
@@ -170,6 +171,15 @@ fn cut_uploads(mut page: UploadsPage) -> UploadsPage {
     page.more |= fits < page.uploads.len();
     page.uploads.truncate(fits);
     page
+}
+
+fn cut_jobs(mut report: JobReport) -> JobReport {
+    if let JobReport::Jobs { jobs, more } = &mut report {
+        let fits = fitting(jobs);
+        *more |= fits < jobs.len();
+        jobs.truncate(fits);
+    }
+    report
 }
 
 fn cut_sets(mut page: SetsPage) -> SetsPage {

@@ -17,13 +17,13 @@ const VERSION: u8 = 1;
 pub(super) const IDS_MAX: usize = 2_000;
 
 /// A chunk's id on the wire.
-pub(super) type WireChunk = ([u8; 12], u32);
+pub(crate) type WireChunk = ([u8; 12], u32);
 
-pub(super) fn to_wire(chunk: &ChunkId) -> WireChunk {
+pub(crate) fn to_wire(chunk: &ChunkId) -> WireChunk {
     (chunk.version.0, chunk.index)
 }
 
-pub(super) fn from_wire(chunk: &WireChunk) -> ChunkId {
+pub(crate) fn from_wire(chunk: &WireChunk) -> ChunkId {
     ChunkId::new(VersionId(chunk.0), chunk.1)
 }
 
@@ -85,6 +85,47 @@ pub(super) enum Ask {
     AppendSealed { head: AppendHead, seals: Seals },
     /// A chunk as it is stored there, and at least so much of it: of a sealed one all.
     ReadStored { chunk: WireChunk, len: u32, verified: bool },
+    /// What a node holds for jobs. One that does not know this question holds nothing, and says so by not understanding it.
+    Job(JobAsk),
+}
+
+/// What a node is asked for by whoever leads jobs.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JobAsk {
+    /// Hold these chunks for a source, as far as they are there, for so long.
+    Hold { source: [u8; 16], round: u64, lease_ms: u64, chunks: Vec<(WireChunk, u32)> },
+    /// The same, and bring those from the lake that are not there.
+    Stage { source: [u8; 16], round: u64, lease_ms: u64, files: Vec<StageFile> },
+    /// Hold on to what is held for a source, but not to what was not named since a round.
+    Keep { source: [u8; 16], since_round: u64, lease_ms: u64 },
+    /// Let go of what is held for these sources.
+    Release { sources: Vec<[u8; 16]> },
+    /// How much is there of what is held for these sources?
+    Count { sources: Vec<[u8; 16]> },
+}
+
+/// Chunks of one file that are to be brought.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StageFile {
+    /// The object that has them: volume, key, etag.
+    pub object: (u32, Vec<u8>, String),
+    /// Each with its length and its place in the object.
+    pub chunks: Vec<(WireChunk, u32, u64)>,
+}
+
+/// What a node tells whoever leads jobs.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct JobHolds {
+    /// Which of the chunks that were asked for are there and held.
+    pub held: Vec<bool>,
+    /// Bytes that are there, of each source that was asked for.
+    pub bytes: Vec<u64>,
+    /// Bytes that came from the lake for it.
+    pub lake_bytes: u64,
+    /// Bytes that it holds for jobs at most.
+    pub room_bytes: u64,
+    /// Why something is not held, if something is not.
+    pub trouble: Option<String>,
 }
 
 /// What opens sealed bytes, on the wire.
@@ -145,6 +186,8 @@ pub(super) enum Answer {
     FaultAbout { kind: FaultKind, subject: u8, message: String },
     /// The same as [`Answer::Bytes`]: the body has whole blocks of a sealed chunk. Since level 4.
     Sealed { claim: Option<u32>, part: SealedPart },
+    /// Of [`Ask::Job`].
+    Job(JobHolds),
 }
 
 /// What kind of no.

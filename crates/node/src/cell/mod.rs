@@ -30,6 +30,7 @@ use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{ErrorKind, StoreError};
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
+pub(crate) use message::{JobAsk, JobHolds, StageFile, from_wire, to_wire};
 pub(crate) use peers::greeting;
 use pending_releases::PendingReleases;
 pub(crate) use protect::{Protected, Stored};
@@ -109,6 +110,17 @@ impl Cell {
     /// The node of this cell whose turn it is to have a chunk of a lake; none if that is this one.
     pub fn turn(&self, chunk: ChunkId) -> Option<NodeId> {
         self.first_with(chunk, |view, node| view.is_near(self.node, node))
+    }
+
+    /// The node of some cell whose turn it is to have a chunk of a lake, this one or another.
+    pub fn turn_in(&self, cell: &str, chunk: ChunkId) -> NodeId {
+        let view = self.view();
+        if !self.is_joined() {
+            return self.node;
+        }
+        let lives = |node: &NodeId| *node == self.node || !(view.is_down(*node) || view.is_unreached(*node));
+        let mut ranked = view.rank(copies::place_of(chunk)).into_iter();
+        ranked.find(|node| lives(node) && view.cell_of(*node) == cell).unwrap_or(self.node)
     }
 
     /// The node of another cell that asks the lake for all cells; none if that is one of this cell.

@@ -8,7 +8,9 @@ use stoker_format::{BLOCK, ChunkId, NodeId, Seal, VersionId, VolumeId, crc32c};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Order, Report, Result, StoreError};
 
-use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, Seals, from_wire, to_wire};
+use super::message::{
+    self, Answer, AppendHead, Ask, IDS_MAX, JobAsk, JobHolds, LakeHead, Seals, from_wire, to_wire,
+};
 use super::{Body, Cell, Greeting, Summed, unreachable};
 use crate::sealing::SealedPart;
 
@@ -237,6 +239,15 @@ impl Cell {
     pub async fn time_of(&self, node: NodeId) -> Result<u64> {
         match self.ask(node, &Ask::Time, Body::None, ASK_MAX).await?.0 {
             Answer::Time(now_ms) => Ok(now_ms),
+            other => Err(confused(&other)),
+        }
+    }
+
+    /// What a peer holds for jobs, or brings for them.
+    pub async fn job_on(&self, node: NodeId, ask: JobAsk) -> Result<JobHolds> {
+        let deadline = if matches!(ask, JobAsk::Stage { .. }) { ORDER_MAX } else { ASK_MAX };
+        match self.ask(node, &Ask::Job(ask), Body::None, deadline).await?.0 {
+            Answer::Job(holds) => Ok(holds),
             other => Err(confused(&other)),
         }
     }

@@ -111,6 +111,7 @@ impl Core {
                 plain(Answer::Which(chunks.iter().map(has).collect()))
             }
             Ask::Time => plain(Answer::Time(crate::clock::now_ms())),
+            Ask::Job(ask) => plain(Answer::Job(self.job_here(ask).await)),
             Ask::Order(order) => plain(Answer::Report(Box::new(self.carry_out_here(order).await?))),
         }
     }

@@ -178,6 +178,7 @@ impl Core {
         let (files, bytes, oldest) = self.drainer.sums();
         let age_s = oldest.map_or(0.0, |since| now_ms.saturating_sub(since) as f64 / 1_000.0);
         let pool = self.rings.pool();
+        let (held_sources, held_bytes) = self.held.numbers();
         let lake_trouble = f64::from(self.lake_trouble(now_ms).is_some());
         let is_ready = !self.closing.load(Ordering::Relaxed) && self.takes_requests();
         let gauges = [
@@ -191,6 +192,8 @@ impl Core {
             ("cache_limit_bytes", "Bytes that the cache may use.", self.cache.bytes_max() as f64),
             ("pool_bytes", "Buffers between sockets and drives, in all.", pool.size() as f64),
             ("pool_used_bytes", "Buffers between sockets and drives, in use.", pool.in_use() as f64),
+            ("jobs_held_sources", "Sources that are held on drives for jobs.", held_sources as f64),
+            ("jobs_held_bytes", "Bytes that are held on drives for jobs.", held_bytes as f64),
             ("catalog_seq", "Highest catalog commit seen.", self.seq_seen.load(Ordering::Relaxed) as f64),
         ];
         let one = |(name, help, value): (&str, &str, f64)| Counter::new(name, help, &[], value);

@@ -14,6 +14,7 @@ mod fleet;
 mod forged;
 mod harness;
 mod holes;
+mod jobs;
 mod judged;
 mod lake_limits;
 mod lake_trouble;

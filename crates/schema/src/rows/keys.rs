@@ -638,6 +638,23 @@ pub fn lead_beat(name: &str) -> Vec<u8> {
     [&lead(name)[..], b"beat"].concat()
 }
 
+/// Every job that is not over.
+pub const JOBS_ACTIVE: &[u8] = b"!jobs/a/";
+/// Every job that is over, as long as it is remembered.
+pub const JOBS_OVER: &[u8] = b"!jobs/o/";
+/// The node that stages for jobs.
+pub const JOBS_LEAD: &[u8] = b"!joblead";
+
+/// `!jobs/a/` tenant `/` id: a job that is not over.
+pub fn job_active(tenant: &str, id: &str) -> Vec<u8> {
+    [JOBS_ACTIVE, tenant.as_bytes(), b"/", id.as_bytes()].concat()
+}
+
+/// `!jobs/o/` tenant `/` id: a job that is over.
+pub fn job_over(tenant: &str, id: &str) -> Vec<u8> {
+    [JOBS_OVER, tenant.as_bytes(), b"/", id.as_bytes()].concat()
+}
+
 /// `!note/` name: what somebody wrote down for the whole cluster; its pieces stand behind it.
 pub fn note(name: &str) -> Vec<u8> {
     [b"!note/", name.as_bytes(), b"/"].concat()
