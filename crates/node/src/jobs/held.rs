@@ -65,7 +65,7 @@ impl Table {
         (chunk, len): (ChunkId, u32),
         room: u64,
     ) -> bool {
-        let known = self.chunks.get(&chunk).is_some();
+        let known = self.chunks.contains_key(&chunk);
         if !known && (self.bytes + u64::from(len) > room || self.chunks.len() >= CHUNKS_MAX) {
             return false;
         }

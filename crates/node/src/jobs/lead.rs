@@ -124,10 +124,8 @@ async fn is_leader(core: &Arc<Core>, seen: &mut Seen) -> Result<bool> {
             let node = stoker_format::NodeId(lead.node);
             // A node that began anew, or was declared down, does not lead.
             let is_gone = core.cell.is_joined() && core.cell.view().session(node) != Some(lead.session);
-            (lead.node == core.node.0 && lead.session == core.session_id)
-                || is_silent
-                || is_gone
-                || lead.node == core.node.0
+            // An earlier boot of this node does not lead any more: its session ended with this one's beginning.
+            lead.node == core.node.0 || is_silent || is_gone
         }
     };
     if !is_own {

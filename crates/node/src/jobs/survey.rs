@@ -354,8 +354,8 @@ impl Core {
         target: &Target,
         keys: &[Vec<u8>],
     ) -> Result<Vec<(Vec<u8>, Vec<Placed>)>> {
-        let mut each: Vec<BoxFuture<'static, (Vec<u8>, Result<Vec<Placed>>)>> =
-            Vec::with_capacity(keys.len());
+        type OfKey = (Vec<u8>, Result<Vec<Placed>>);
+        let mut each: Vec<BoxFuture<'static, OfKey>> = Vec::with_capacity(keys.len());
         for key in keys {
             let (core, target, key) = (self.clone(), target.clone(), key.clone());
             each.push(Box::pin(async move {

@@ -31,13 +31,10 @@ impl Driver {
         let known = self.jobs.get_mut(key).expect("asked for above");
         let job = &mut known.job;
         let before = job.info.clone();
-        let mut at = 0;
-        for source in job.info.sources.iter_mut().filter(|source| source.tier_hint == Tier::Hot) {
-            if ids.len() != hot {
-                break;
-            }
-            let (counted, resident, lake_bytes, trouble) = figures[at].clone();
-            at += 1;
+        let sources = job.info.sources.iter_mut().filter(|source| source.tier_hint == Tier::Hot);
+        // Figures of fewer sources than there are now would go to the wrong ones.
+        let figures = if ids.len() == hot { figures } else { Vec::new() };
+        for (source, (counted, resident, lake_bytes, trouble)) in sources.zip(figures) {
             if let Some((files, bytes)) = counted {
                 (source.is_counted, source.files, source.bytes) = (true, files, bytes);
                 source.resident_bytes = resident;
