@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use provider::{Provider, Signer};
 use serde_json::{Value, json};
 use stoker_access::Guard;
-use stoker_admin::{Admin, AdminOptions};
+use stoker_admin::{Admin, AdminOptions, Rate};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_oidc::{ConsoleOptions, Issuer, IssuerOptions, Login};
 use stoker_store::Store;
@@ -94,8 +94,13 @@ async fn groups_of_a_provider_open_the_console() {
     let node = Node::open(options).await.unwrap();
     let guard = Guard::new(Arc::clone(&node) as Arc<dyn Store>);
     let logins = vec![Login::of(&Arc::new(issuer)).unwrap()];
-    let options =
-        AdminOptions { logins, ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), "secret") };
+    // The walk makes more wrong attempts than anybody may in a moment.
+    let guess_rate = Rate { per_s: 1e3, burst: 1e3 };
+    let options = AdminOptions {
+        logins,
+        guess_rate,
+        ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), "secret")
+    };
     let admin = Admin::start(&guard, options).await.unwrap();
     let at = admin.address();
     let walk = move || {

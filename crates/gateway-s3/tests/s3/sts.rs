@@ -166,6 +166,10 @@ fn a_token_of_a_provider_becomes_a_key_that_does_what_its_user_may() {
     );
     assert!(twice.status >= 400, "{}", twice.text());
     let other_node = Client { address: Rig::get().gateway.addresses()[0], ..session.clone() };
+    // That node knows the user, who was made here, within seconds.
+    while other_node.get("/data/a").status == 400 {
+        std::thread::yield_now();
+    }
     assert_eq!(other_node.get("/data/a").expect(200).body, b"bytes");
     let token = session.token.clone().unwrap();
     let fields = [("x-amz-security-token", token.as_str())];

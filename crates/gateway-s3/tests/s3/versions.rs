@@ -86,8 +86,8 @@ fn versions_are_told_apart_by_their_ids() {
         .refused(400, "InvalidRequest");
     client.get(&format!("/{volume}/never")).refused(404, "NoSuchKey");
     let list = client.get(&format!("/{volume}?versions&prefix=dir%2F")).expect(200);
-    assert_eq!(list.elements("VersionId"), [second.as_str(), first.as_str(), "null", marker]);
-    assert_eq!(list.elements("IsLatest"), ["false", "false", "false", "true"]);
+    assert_eq!(list.elements("VersionId"), [marker, second.as_str(), first.as_str(), "null"]);
+    assert_eq!(list.elements("IsLatest"), ["true", "false", "false", "false"]);
     // Names of the history are nobody's to write, and what lies there is read by who may read versions of the key.
     let inside = format!("/{volume}/.stoker-versions/dir/a/{first}");
     ask(&client, "PUT", &inside, &[], "x").refused(400, "InvalidArgument");
