@@ -29,7 +29,7 @@ def test_plans_are_those_of_the_program() -> None:
     there = cli("plan", "io", "--gpus", "8", "--workers", "16", "--sample-size", "128KiB", "--pattern", "files")
     assert here.document == there and here.title == there["title"]
     assert here["utilization"] == there["figures"][0]["value"]
-    assert {one["kind"] for one in stoker.planner.models()} == {"io", "design", "gravity", "kv", "slo"}
+    assert {one["kind"] for one in stoker.planner.models()} == {"io", "design", "sim", "gravity", "kv", "slo"}
     lab = stoker.planner.plan("io", model="lab")
     assert lab.document == cli("plan", "io", "--model", "lab")
     moved = stoker.planner.what_if("class-one", "design")

@@ -178,6 +178,12 @@ class Run:
     def job(self, number):
         return json.loads(self.stoker("job", "show", f"slurm-{number}", "--json"))
 
+    def stands(self, number):
+        """The state of a job; none as long as Slurm did not hand it over."""
+        command = [str(self.args.stoker), "job", "show", f"slurm-{number}", "--json", "--dir", self.nodes[0]["dir"]]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return json.loads(done.stdout)["state"] if done.returncode == 0 else None
+
     def metric(self, name):
         total = 0.0
         for node in self.nodes:
@@ -364,7 +370,7 @@ echo "$STOKER_JOB $STOKER_OUTPUT" > $STOKER_ROOT/output/names
     def cancelled(self):
         _, go = self.block("again")
         number = self.sbatch(self.submit("gone", self.spec("staged", "hot"), "true"))
-        within(120, "the data is there", lambda: self.job(number)["state"] == "ready")
+        within(120, "the data is there", lambda: self.stands(number) == "ready")
         check(self.metric("stoker_jobs_held_bytes") > 0, "it is held")
         self.slurm("scancel", str(number), user=True)
         within(60, "it is cancelled", lambda: self.job(number)["state"] == "cancelled")
