@@ -5,11 +5,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
-    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest,
-    LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order, PartChoice, PartSource,
-    PartsPage, Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo, SetRequest, SetStatus,
-    SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo,
-    VolumeOptions, VolumePolicy, WriteRequest,
+    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, JobName, Key, ListPage,
+    ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order, PartChoice,
+    PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo, SetRequest,
+    SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo, UploadsPage,
+    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::beside::{Beside, HOLES_SINCE};
@@ -21,6 +21,9 @@ const PEOPLE_SINCE: u16 = 10;
 
 /// The protocol since which files can be locked.
 const LOCKS_SINCE: u16 = 11;
+
+/// The protocol since which a connection says for which job it works.
+pub(crate) const JOB_SINCE: u16 = 12;
 
 /// A request; one for each call of the door, and three for open files and writers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -286,6 +289,10 @@ pub enum Request {
         client: LockClient,
         owners: Vec<LockOwner>,
     },
+    /// What this connection asks for from now on is work of this job. The first frame of a client; not answered.
+    Job {
+        name: JobName,
+    },
 }
 
 impl Request {
@@ -304,6 +311,9 @@ impl Request {
                 | Order::KeyCreate { .. }
                 | Order::KeyTimes,
             ) => PEOPLE_SINCE,
+            Request::Operate(
+                Order::Qos | Order::QosSet(_) | Order::QosUnset { .. } | Order::QosSeen | Order::QosShares(_),
+            ) => JOB_SINCE,
             Request::Status
             | Request::Operate(_)
             | Request::SetBegin { .. }
@@ -320,6 +330,7 @@ impl Request {
             Request::Hatch { .. } => HATCH_SINCE,
             Request::Seek { .. } => HOLES_SINCE,
             Request::Lock { .. } | Request::LocksKeep { .. } => LOCKS_SINCE,
+            Request::Job { .. } => JOB_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -363,6 +374,7 @@ impl Request {
             | Request::Lease { .. }
             | Request::Seek { .. }
             | Request::Hatch { .. }
+            | Request::Job { .. }
             // Said again, it is what it was.
             | Request::LocksKeep { .. }
             | Request::List { .. }

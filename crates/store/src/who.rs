@@ -1,6 +1,7 @@
 //! Who asks: what every call through the door carries. Plain types; what somebody may do is decided in the crate `access`. (R13)
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,58 @@ impl UserName {
 impl fmt::Display for UserName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.tenant, self.user)
+    }
+}
+
+/// Longest name of a job.
+pub const JOB_NAME_LEN_MAX: usize = 64;
+
+/// The name of a job, as its scheduler calls it. Whoever connects says it: it decides how soon work is done, never what may be done.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct JobName(Arc<str>);
+
+impl JobName {
+    /// Reads a name: letters, digits and `.`, `_`, `-`, `:`, starting with a letter or digit.
+    pub fn parse(text: &str) -> Result<JobName> {
+        let bytes = text.as_bytes();
+        let is_known = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-:".contains(byte);
+        let is_sound = bytes.len() <= JOB_NAME_LEN_MAX
+            && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+            && bytes.iter().all(is_known);
+        if is_sound {
+            return Ok(JobName(text.into()));
+        }
+        let message = format!(
+            "`{}` cannot name a job: 1 to {JOB_NAME_LEN_MAX} letters, digits and `.`, `_`, `-`, `:`, starting with a letter or digit",
+            text.chars().take(JOB_NAME_LEN_MAX).collect::<String>().escape_debug()
+        );
+        Err(StoreError::new(ErrorKind::Invalid, message))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for JobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for JobName {
+    type Error = StoreError;
+
+    fn try_from(text: String) -> Result<JobName> {
+        JobName::parse(&text)
+    }
+}
+
+impl From<JobName> for String {
+    fn from(job: JobName) -> String {
+        job.as_str().to_owned()
     }
 }
 
@@ -181,6 +234,17 @@ mod tests {
         check("alice", Some(("default", "alice")));
         for bad in ["", "/", "acme/", "acme/al", "Acme/alice", "acme/ali_ce", "acme/alice/x", "-acme/alice"] {
             check(bad, None);
+        }
+    }
+
+    #[test]
+    fn jobs_are_named_as_schedulers_name_them() {
+        for good in ["1234", "1234_7", "slurm:1234.0", "train-llama", "A", &"x".repeat(JOB_NAME_LEN_MAX)] {
+            assert_eq!(JobName::parse(good).unwrap().as_str(), good);
+        }
+        let long = "x".repeat(JOB_NAME_LEN_MAX + 1);
+        for bad in ["", "-x", "a b", "a/b", "a\n", "\u{e9}", long.as_str()] {
+            assert_eq!(JobName::parse(bad).unwrap_err().kind, ErrorKind::Invalid, "{bad}");
         }
     }
 

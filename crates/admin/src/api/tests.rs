@@ -234,6 +234,7 @@ fn document_and_table_are_the_same() {
             "KeyNew",
             "KeyRotate",
             "JoinTokenNew",
+            "QosChange",
             "Remove",
         ];
         let is_needed = route.body.map(|body| !may_lack.contains(&body));

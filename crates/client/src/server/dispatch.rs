@@ -137,7 +137,8 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         | Request::SetShard { .. }
         | Request::Finish { .. }
         | Request::FinishOn { .. }
-        | Request::Hatch { .. } => return Err(misplaced()),
+        | Request::Hatch { .. }
+        | Request::Job { .. } => return Err(misplaced()),
     })
 }
 
