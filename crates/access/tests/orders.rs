@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoker_access::{Action, Guard, Kind, Resource, Rights, decide, order_action};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{
-    AccessKey, AccountName, ErrorKind, Order, PeopleChange, QuotaLimits, Store, UserName, UserRights,
+    AccessKey, AccountName, ErrorKind, Order, PeopleChange, QuotaLimits, Store, TierOrder, UserName, UserRights,
     VolumeOptions,
 };
 
@@ -95,6 +95,8 @@ orders! {
     Viewers: Accounts,
     Operators: KeyCreate { key: key(), lifetime_ms: Some(1_000) },
     Viewers: KeyTimes,
+    // It writes to the lake.
+    Operators: Tiers(TierOrder::LakeCheck { name: text() }),
 }
 
 #[test]

@@ -60,6 +60,7 @@ mod stage;
 mod status;
 mod sum_notes;
 mod sums;
+mod tiers;
 mod tracker;
 mod trial;
 mod undrained;

@@ -165,7 +165,11 @@ impl Node {
             volumes: Volumes::new(
                 catalog.clone(),
                 options.lake.clone(),
-                Lakes { options: options.lake_options.clone(), opener: options.lake_opener.clone() },
+                Lakes {
+                    options: options.lake_options.clone(),
+                    opener: options.lake_opener.clone(),
+                    named: crate::tiers::named::NamedLakes::new(catalog.clone(), crate::wrapping::WrappingKeys::of(&secrets)),
+                },
                 options.volume_defaults.clone(),
                 vault.clone(),
             ),
@@ -179,6 +183,8 @@ impl Node {
                 options.drain_sparse_bytes_max,
                 options.memory_bytes,
             ),
+            recency: Default::default(),
+            replicas: Default::default(),
             sums: Default::default(),
             signer: drain::signature::Signer::new(&secrets),
             flights: Flights::new(memory.landed_bytes),
@@ -221,6 +227,7 @@ impl Node {
         core.compare_inventory().await?;
         core.settle_all_leases().await?;
         core.rewrap_secrets().await?;
+        core.rewrap_lakes().await?;
         core.rewrap_data_keys().await?;
         core.keep_rows().await?;
         let high_water = Arc::new(Mutex::new(high_water));
@@ -240,6 +247,8 @@ impl Node {
             tasks.spawn(drain::chore(core.clone(), Chore::Import)),
             tasks.spawn(drain::chore(core.clone(), Chore::Tidy)),
             tasks.spawn(drain::chore(core.clone(), Chore::Sets)),
+            tasks.spawn(drain::chore(core.clone(), Chore::Replicate)),
+            tasks.spawn(drain::chore(core.clone(), Chore::Move)),
             tasks.spawn(collector::run(core.clone())),
             tasks.spawn(scrubber::run(core.clone())),
             tasks.spawn(inventory::run(core.clone())),

@@ -34,6 +34,7 @@ mod people;
 mod receipt;
 mod set;
 mod store;
+mod tiers;
 mod upload;
 mod volume;
 mod who;
@@ -97,6 +98,11 @@ pub use set::{
 };
 pub use stoker_buffer::{Buf, HatchIn, HatchOut, Place, Places, SLOT_LEN};
 pub use store::{BoxFuture, File, PartSource, Store, SummedBytes, Writer};
+pub use tiers::{
+    LAKE_LABELS_MAX, LAKE_SCHEME, LAKE_TEXT_LEN_MAX, LAKES_MAX, LackingFile, LakeChange, LakeCost, LakeInfo,
+    LakeTrial, PlannedRule, PolicyInfo, PolicyMove, PolicyPlan, ReplicaInfo, TierOrder, TierReport,
+    check_lake_name,
+};
 pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};
 pub use volume::{
     Class, DrainPolicy, LakeMode, Spread, VOLUME_NAME_LEN_MAX, VolumeInfo, VolumeOptions, VolumePolicy,

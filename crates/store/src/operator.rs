@@ -13,6 +13,7 @@ use crate::measures::Measures;
 use crate::outage::Outages;
 use crate::people::{AccountInfo, People, PeopleChange};
 use crate::receipt::Receipt;
+use crate::tiers::{TierOrder, TierReport};
 use crate::volume::{VolumeInfo, VolumeOptions};
 
 /// What an access key may do.
@@ -421,6 +422,8 @@ pub enum Order {
     },
     /// When access keys stop to work.
     KeyTimes,
+    /// About lakes with names, and what moves between lakes.
+    Tiers(TierOrder),
 }
 
 /// The level of a cluster: in which forms its nodes write rows, messages and files. It rises by itself once every node can read the next
@@ -522,12 +525,15 @@ pub enum Report {
     Accounts(Vec<AccountInfo>),
     /// Of [`Order::KeyTimes`]: public parts of the keys that stop to work, and when, milliseconds since 1970.
     KeyTimes(Vec<(String, u64)>),
+    /// Of [`Order::Tiers`].
+    Tiers(TierReport),
 }
 
 impl Order {
     /// True if it changes nothing.
     pub fn only_reads(&self) -> bool {
         match self {
+            Order::Tiers(order) => order.only_reads(),
             Order::Catalog
             | Order::CanStop { .. }
             | Order::Protection

@@ -28,6 +28,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
     // Plain types of the door are all that it knows of a cluster: what was measured.
     ("stoker-planner", &["stoker-store"]),
+    // Decides about copies, rules and costs; knows no lake and no catalog.
+    ("stoker-tiers", &[]),
     // Decides about tags, costs and time; what they are about is the caller's.
     ("stoker-qos", &[]),
     ("stoker-qos-driver", &["stoker-qos"]),
@@ -91,6 +93,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-salvage",
             "stoker-qos",
             "stoker-qos-driver",
+            "stoker-tiers",
             "stoker-testing",
         ],
     ),

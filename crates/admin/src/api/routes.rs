@@ -114,6 +114,8 @@ pub const PATH_PARAMETERS: &[Parameter] = &[
     needed("set", Kind::Number { min: 0, max: u64::MAX }, "Id of a checkpoint set in its volume."),
     needed("access_key", Kind::Text, "Public part of an access key."),
     needed("id", Kind::Text, "Id of a join token."),
+    needed("lake", Kind::Text, "Name of a lake."),
+    needed("policy", Kind::Text, "Name of a set of rules."),
     needed("kind", Kind::Text, "io, design, gravity, kv or slo."),
 ];
 
@@ -122,16 +124,17 @@ const LIMIT: Parameter =
 const KEY: Parameter = needed("key", Kind::Bytes, "Key of the file, percent-encoded bytes.");
 const PREFIX: Parameter = optional("prefix", Kind::Bytes, "Only keys that start with this.");
 
-const NONE: &[Parameter] = &[];
+pub(super) const NONE: &[Parameter] = &[];
 
 macro_rules! call {
     ($($path:tt)+) => {
         |asked, given| Box::pin($($path)+(asked, given))
     };
 }
+pub(super) use call;
 
 /// A reading call.
-const fn get(
+pub(super) const fn get(
     path: &'static str,
     call: Handler,
     summary: &'static str,
@@ -152,7 +155,7 @@ const fn get(
 }
 
 /// A changing call.
-const fn post(
+pub(super) const fn post(
     path: &'static str,
     call: Handler,
     summary: &'static str,
@@ -173,7 +176,11 @@ const fn post(
 }
 
 /// Every call.
-pub static ROUTES: &[Route] = &[
+pub fn all() -> impl Iterator<Item = &'static Route> + Clone {
+    ROUTES.iter().chain(super::tier_routes::ROUTES)
+}
+
+static ROUTES: &[Route] = &[
     // Who asks.
     Route {
         role: None,

@@ -15,6 +15,8 @@
 //! - What the lake holds is compared with what the row expects before anything is replaced. Bytes that nobody here sent are a
 //!   conflict for a person ([`super::conflicts`]), never overwritten.
 //!
+//! A claim also says that a copy in the second lake of the volume may be behind, and fails if the volume has other lakes than this node knows.
+//!
 //! Cost: one commit to claim, one to confirm, both beside the row that says the file is clean.
 
 use stoker_catalog::kv::{Commit, Outcome, Range};
@@ -71,8 +73,17 @@ impl Core {
         volume: VolumeId,
         key: &[u8],
         version: VersionId,
-        etag: Option<String>,
+        (etag, bytes): (Option<String>, u64),
     ) -> Result<Claimed> {
+        let Some(bound) = self.volumes.by_id(volume).await? else { return Ok(Claimed::Lost) };
+        if bound.replica.as_ref().is_some_and(|replica| replica.is_promoting()) {
+            return Ok(Claimed::Unsettled(clock::now_ms() + ELSEWHERE_MS));
+        }
+        if !bound.has_lake(lake) {
+            // It drains elsewhere by now.
+            return Ok(Claimed::Lost);
+        }
+        let note = self.copy_note(&bound, key, bytes).await?;
         let known = self.lake_key_row(volume, key).await?;
         let mut row = match &known {
             Some((row, _)) => row.clone(),
@@ -121,7 +132,11 @@ impl Core {
         }
         let commit = Commit::new().put(keys::attempt(volume, key), Vec::new());
         let commit = changed(commit, keys::lake_key(volume, key), &row, known.as_ref());
-        let commit = commit.value(self.session.0.clone(), self.session.1.clone());
+        let mut commit = commit.value(self.session.0.clone(), self.session.1.clone());
+        commit.checks.push(bound.replica_check());
+        if let Some((note, value)) = note {
+            commit = commit.put(note, value);
+        }
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
             Outcome::Done { seq } => {
                 lake.end_doubt(key);
@@ -151,7 +166,7 @@ impl Core {
     }
 
     /// When the lake will have carried out all that it has now, by the catalog's clock: those of nodes differ.
-    async fn settled_ms(&self) -> Result<u64> {
+    pub(crate) async fn settled_ms(&self) -> Result<u64> {
         Ok(self.catalog.now_ms().await.map_err(error::catalog)? + self.lake_settle_ms)
     }
 

@@ -34,6 +34,7 @@ use crate::core::Core;
 use crate::volumes::Volume;
 use crate::{TRACE, clock, error};
 pub(crate) use alone::away;
+pub(crate) use claim::lost;
 use pace::Pace;
 use planner::{Planner, Task};
 pub(crate) use readers::{check_key, may_be_in_lake};
@@ -342,6 +343,10 @@ pub(crate) enum Chore {
     Tidy,
     /// Looks after checkpoint sets.
     Sets,
+    /// Looks after second lakes.
+    Replicate,
+    /// Moves files as rules say.
+    Move,
 }
 
 /// Does a chore until the node closes.
@@ -450,6 +455,12 @@ impl Core {
             self.note_trouble(tidied.map(|()| false));
             return false;
         }
+        if chore == Chore::Move {
+            if let Err(fault) = self.mover_round().await {
+                tracing::debug!("moving files: {fault}");
+            }
+            return false;
+        }
         if chore == Chore::Sets {
             let done = self.sets_round().await;
             return self.note_trouble(done);
@@ -467,7 +478,8 @@ impl Core {
                     Chore::Bury => self.bury_round(&volume).await,
                     Chore::Import if volume.leaving => Ok(false),
                     Chore::Import => self.import_round(&volume).await,
-                    Chore::Tidy | Chore::Sets => Ok(false),
+                    Chore::Replicate => self.replicate_round(&volume).await,
+                    Chore::Tidy | Chore::Sets | Chore::Move => Ok(false),
                 };
                 self.note_trouble(done)
             })

@@ -139,7 +139,7 @@ impl Core {
             if self.is_read(lake.as_ref(), volume, key).await? {
                 return Ok(false);
             }
-            let mut claim = match self.claim(lake.as_ref(), id, key, VersionId::ZERO, etag.clone()).await? {
+            let mut claim = match self.claim(lake.as_ref(), id, key, VersionId::ZERO, (etag.clone(), 0)).await? {
                 Claimed::Yes(claim) => claim,
                 Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
             };

@@ -17,6 +17,8 @@ mod past;
 mod people;
 mod place;
 mod set;
+pub mod tier_keys;
+mod tiers;
 mod upload;
 mod volume;
 
@@ -39,6 +41,10 @@ pub use past::{PastRow, RetentionRow, VERSIONS_SINCE};
 pub use people::{PlainRow, QuotaRow, TokenPart, UserRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};
 pub use set::{Abort, OpenSetRow, SetRow, SetState, SetWork, ShardRow};
+pub use tiers::{
+    CopyRow, CopyWalkRow, CopyWorkRow, LackingRow, LakeRow, PolicyRow, ReplicaRow, ReplicaState, SeenRow,
+    TIERS_SINCE,
+};
 pub use upload::{AnswerRow, CompletedRow, PartRow, UploadRow};
 pub use volume::{AccessKeyRow, SettingRow, VolumeRow};
 
