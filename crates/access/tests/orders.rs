@@ -5,8 +5,8 @@ use std::sync::Arc;
 use stoker_access::{Action, Guard, Kind, Resource, Rights, decide, order_action};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{
-    AccessKey, AccountName, ErrorKind, Order, PeopleChange, QuotaLimits, Store, TierOrder, UserName, UserRights,
-    VolumeOptions,
+    AccessKey, AccountName, ErrorKind, Order, PeopleChange, QuotaLimits, Store, TierOrder, UserName,
+    UserRights, VolumeOptions,
 };
 
 /// Who may give an order.

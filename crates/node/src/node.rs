@@ -168,7 +168,10 @@ impl Node {
                 Lakes {
                     options: options.lake_options.clone(),
                     opener: options.lake_opener.clone(),
-                    named: crate::tiers::named::NamedLakes::new(catalog.clone(), crate::wrapping::WrappingKeys::of(&secrets)),
+                    named: crate::tiers::named::NamedLakes::new(
+                        catalog.clone(),
+                        crate::wrapping::WrappingKeys::of(&secrets),
+                    ),
                 },
                 options.volume_defaults.clone(),
                 vault.clone(),
@@ -241,14 +244,6 @@ impl Node {
         let (watermark, tasks) = (watermark(core.clone(), high_water), &core.tasks);
         let mut loops = vec![
             tasks.spawn(drain::run(core.clone())),
-            tasks.spawn(drain::chore(core.clone(), Chore::Rekey)),
-            tasks.spawn(drain::chore(core.clone(), Chore::Sweep)),
-            tasks.spawn(drain::chore(core.clone(), Chore::Bury)),
-            tasks.spawn(drain::chore(core.clone(), Chore::Import)),
-            tasks.spawn(drain::chore(core.clone(), Chore::Tidy)),
-            tasks.spawn(drain::chore(core.clone(), Chore::Sets)),
-            tasks.spawn(drain::chore(core.clone(), Chore::Replicate)),
-            tasks.spawn(drain::chore(core.clone(), Chore::Move)),
             tasks.spawn(collector::run(core.clone())),
             tasks.spawn(scrubber::run(core.clone())),
             tasks.spawn(inventory::run(core.clone())),
@@ -256,6 +251,7 @@ impl Node {
             tasks.spawn(watermark),
             tasks.spawn(kept::run(core.clone())),
         ];
+        loops.extend(Chore::ALL.map(|chore| tasks.spawn(drain::chore(core.clone(), chore))));
         if core.cell.is_joined() {
             loops.push(tasks.spawn(core.clone().follow_cluster()));
             loops.push(tasks.spawn(cell::look_after(core.clone())));

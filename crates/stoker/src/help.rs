@@ -9,8 +9,8 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     (
         "Data",
         &[
-            "put", "get", "ls", "stat", "cp", "mv", "rm", "mount", "umount", "csi", "volume", "lake", "policy", "set", "pack",
-            "seal", "stage", "drain", "wait", "explain", "conflict",
+            "put", "get", "ls", "stat", "cp", "mv", "rm", "mount", "umount", "csi", "volume", "lake",
+            "policy", "set", "pack", "seal", "stage", "drain", "wait", "explain", "conflict",
         ],
     ),
     ("Access", &["key", "tenant", "project", "user", "usage", "data-key"]),

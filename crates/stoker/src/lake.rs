@@ -292,7 +292,9 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Replicas(args) => connect::run(&args.target, async |client| {
             let infos = replicas(&client, args.volume.clone()).await?;
             if infos.is_empty() && !args.json {
-                out::say("no volume has a second lake; give one to it with `stoker volume set VOLUME --replica LAKE`");
+                out::say(
+                    "no volume has a second lake; give one to it with `stoker volume set VOLUME --replica LAKE`",
+                );
             }
             infos.iter().try_for_each(|info| tell_replica(info, args.json))?;
             Ok(ExitCode::SUCCESS)
@@ -331,8 +333,10 @@ async fn list(client: &Client, json: bool) -> Result<ExitCode, Failure> {
 
 fn row(lake: &LakeInfo) -> Vec<String> {
     let used = |count: usize, what: &str| (count > 0).then(|| show::count(count as u64, what));
-    let users: Vec<String> =
-        [used(lake.volumes.len(), "volume"), used(lake.replica_of.len(), "replica")].into_iter().flatten().collect();
+    let users: Vec<String> = [used(lake.volumes.len(), "volume"), used(lake.replica_of.len(), "replica")]
+        .into_iter()
+        .flatten()
+        .collect();
     let cost = match lake.cost.gb_month {
         0 => String::new(),
         micros => format!("{} per GB and month", money(micros)),
@@ -386,7 +390,11 @@ pub fn words(info: &ReplicaInfo) -> String {
     };
     if info.lacking_files > 0 {
         let files = show::count(info.lacking_files, "file");
-        text.push_str(&format!("; {files} ({}) lacked: `stoker lake lacking {}`", size::human(info.lacking_bytes), info.volume));
+        text.push_str(&format!(
+            "; {files} ({}) lacked: `stoker lake lacking {}`",
+            size::human(info.lacking_bytes),
+            info.volume
+        ));
     }
     if info.rescued_files > 0 {
         text.push_str(&format!("; {} drained again", show::count(info.rescued_files, "file")));

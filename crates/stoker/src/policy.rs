@@ -105,7 +105,11 @@ async fn apply(client: &Client, args: &ApplyArgs) -> Result<ExitCode, Failure> {
         let TierReport::Plan(plan) = ask(client, TierOrder::PolicyPlan { text }).await? else {
             return Err(Failure::confused());
         };
-        if args.json { out::json(&show::plain(&plan))? } else { tell_plan(&plan)? }
+        if args.json {
+            out::json(&show::plain(&plan))?
+        } else {
+            tell_plan(&plan)?
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let stem = args.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -141,7 +145,9 @@ fn tell_plan(plan: &PolicyPlan) -> Result<(), Failure> {
         span::human(plan.seconds.saturating_mul(1_000))
     ));
     if !plan.is_priced {
-        out::say("no money is told, since not all of these volumes drain to a lake with a name (`stoker lake add --cost-...`)");
+        out::say(
+            "no money is told, since not all of these volumes drain to a lake with a name (`stoker lake add --cost-...`)",
+        );
     }
     Ok(())
 }

@@ -161,12 +161,7 @@ mod tests {
         check(source(), &new, Some(object("b2", Some("v2"), None)), Step::Adopt(etag("b2")));
         check(source(), &new, Some(object("b2", None, Some(7))), Step::Adopt(etag("b2")));
         // The same version with other bytes is not the same.
-        check(
-            source(),
-            &new,
-            Some(object("b2", Some("v2"), Some(8))),
-            Step::Copy(Expect::Etag(etag("b2"))),
-        );
+        check(source(), &new, Some(object("b2", Some("v2"), Some(8))), Step::Copy(Expect::Etag(etag("b2"))));
         // Somebody else's.
         check(source(), &new, Some(object("x", None, Some(8))), Step::Foreign(etag("x")));
         check(
@@ -190,11 +185,6 @@ mod tests {
         // Something was sent since it was confirmed: only a look tells.
         let doubted = Known { attempts: vec!["v3".into()], ..known(Some("a2"), Some("b2")) };
         assert_eq!(without_a_look(&source(), &doubted), None);
-        check(
-            source(),
-            &doubted,
-            Some(object("b3", Some("v3"), None)),
-            Step::Copy(Expect::Etag(etag("b3"))),
-        );
+        check(source(), &doubted, Some(object("b3", Some("v3"), None)), Step::Copy(Expect::Etag(etag("b3"))));
     }
 }

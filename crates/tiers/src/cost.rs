@@ -94,13 +94,20 @@ mod tests {
         let facts = Facts { size: 40 << 20, local_bytes: 8 << 20, is_clean: true, ..Facts::default() };
         let stage = Effort::of(Action::Stage, &facts, 4 << 20);
         assert_eq!((stage.requests(), stage.bytes()), (8, 32 << 20));
-        assert_eq!(Effort::of(Action::Drain, &facts, 1), Effort { reads: 1, writes: 5, bytes_written: 40 << 20, ..Effort::default() });
+        assert_eq!(
+            Effort::of(Action::Drain, &facts, 1),
+            Effort { reads: 1, writes: 5, bytes_written: 40 << 20, ..Effort::default() }
+        );
         assert_eq!(Effort::of(Action::Delete, &facts, 1).requests(), 2);
         assert_eq!(Effort::of(Action::Delete, &Facts::default(), 1).requests(), 0);
         let prices = Prices { writes_1000: 5_000, reads_1000: 400, gb_read: 10_000 };
         let effort = Effort { reads: 1_000, writes: 2_000, bytes_read: 3_000_000_000, bytes_written: 0 };
         assert_eq!(effort.price(&prices), 10_000 + 400 + 30_000);
         assert_eq!(Effort { reads: 1, ..Effort::default() }.price(&prices), 1, "nothing that costs is free");
-        assert_eq!(Effort { bytes_read: u64::MAX, ..Effort::default() }.price(&Prices { gb_read: u64::MAX, ..prices }), u64::MAX);
+        assert_eq!(
+            Effort { bytes_read: u64::MAX, ..Effort::default() }
+                .price(&Prices { gb_read: u64::MAX, ..prices }),
+            u64::MAX
+        );
     }
 }

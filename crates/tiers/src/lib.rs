@@ -1,6 +1,6 @@
 //! Decisions about tiers, pure: what becomes of a copy in a second lake, and which files rules move.
 //!
-//! Nothing here asks a lake, a catalog or a clock.
+//! It must not do I/O, read a clock, or know a lake or a catalog.
 
 #![forbid(unsafe_code)]
 

@@ -200,10 +200,8 @@ impl Policy {
         budget.requests_per_s = form.budget.requests_per_s.unwrap_or(budget.requests_per_s);
         if let Some(given) = &form.budget.bytes_per_s {
             let words = Words::of(given.get_ref());
-            budget.bytes_per_s =
-                size(&words.0.iter().map(|word| word.text).collect::<Vec<_>>()).ok_or_else(|| {
-                    at(text, given.span().start, "`bytes_per_s` is a size such as \"100 MiB\"")
-                })?;
+            budget.bytes_per_s = size(&words.0.iter().map(|word| word.text).collect::<Vec<_>>())
+                .ok_or_else(|| at(text, given.span().start, "`bytes_per_s` is a size such as \"100 MiB\""))?;
         }
         if form.rule.is_empty() {
             return Err(at(text, text.len(), "there is no [[rule]]"));
@@ -349,25 +347,24 @@ fn condition(text: &str, given: &Spanned<String>) -> Result<Condition, PolicyErr
             let span = span_ms(count, unit);
             span.map(Condition::Older).ok_or_else(|| fault(2, "expected a span such as `7 days`".into()))
         }
-        ["size", "over", rest @ ..] if !rest.is_empty() => {
-            size(rest).map(Condition::Larger).ok_or_else(|| fault(2, "expected a size such as `1 GiB`".into()))
-        }
-        ["size", "under", rest @ ..] if !rest.is_empty() => {
-            size(rest).map(Condition::Smaller).ok_or_else(|| fault(2, "expected a size such as `64 KiB`".into()))
-        }
+        ["size", "over", rest @ ..] if !rest.is_empty() => size(rest)
+            .map(Condition::Larger)
+            .ok_or_else(|| fault(2, "expected a size such as `1 GiB`".into())),
+        ["size", "under", rest @ ..] if !rest.is_empty() => size(rest)
+            .map(Condition::Smaller)
+            .ok_or_else(|| fault(2, "expected a size such as `64 KiB`".into())),
         // Keys may hold spaces.
-        ["prefix", _, ..] => {
-            Ok(Condition::Prefix(given.get_ref()[words.0[1].offset..].to_owned()))
-        }
+        ["prefix", _, ..] => Ok(Condition::Prefix(given.get_ref()[words.0[1].offset..].to_owned())),
         ["tag", _, ..] => {
             let tag = &given.get_ref()[words.0[1].offset..];
             let (name, value) =
                 tag.split_once('=').ok_or_else(|| fault(1, "expected a tag such as `keep=no`".into()))?;
             Ok(Condition::Tag(name.to_owned(), value.to_owned()))
         }
-        ["owner", owner] => {
-            owner.parse().map(Condition::Owner).map_err(|_| fault(1, "expected a user id such as `1000`".into()))
-        }
+        ["owner", owner] => owner
+            .parse()
+            .map(Condition::Owner)
+            .map_err(|_| fault(1, "expected a user id such as `1000`".into())),
         ["set", "older", "than", "the", "newest", count] => match count.parse() {
             Ok(count) if count > 0 => Ok(Condition::SetsBut(count)),
             _ => Err(fault(5, "expected a number of sets, from 1".into())),
@@ -483,11 +480,7 @@ then = "stage"
         assert_eq!(policy.budget, Budget { requests_per_s: 20, bytes_per_s: 100 << 20 });
         assert_eq!(
             policy.rules[0].when,
-            [
-                Condition::Prefix("step ".into()),
-                Condition::SetsBut(5),
-                Condition::Idle(30 * DAY_MS)
-            ]
+            [Condition::Prefix("step ".into()), Condition::SetsBut(5), Condition::Idle(30 * DAY_MS)]
         );
         assert_eq!(policy.volumes(), ["data", "more", "runs"]);
         assert!(policy.wants_sets("runs") && !policy.wants_sets("data"));
@@ -550,7 +543,9 @@ then = "stage"
     fn rules_that_undo_each_other_are_found() {
         let two = |first: (&str, &str), second: (&str, &str)| {
             let rule = |name: &str, (when, then): (&str, &str)| {
-                format!("[[rule]]\nname = \"{name}\"\nvolumes = [\"v\"]\nwhen = [{when}]\nthen = \"{then}\"\n")
+                format!(
+                    "[[rule]]\nname = \"{name}\"\nvolumes = [\"v\"]\nwhen = [{when}]\nthen = \"{then}\"\n"
+                )
             };
             Policy::parse(&format!("{}{}", rule("one", first), rule("two", second)))
         };

@@ -22,7 +22,7 @@
 use stoker_catalog::kv::{Commit, Outcome, Range};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::Lake;
-use stoker_schema::rows::{GraveRow, LakeKeyRow, RowValue, keys};
+use stoker_schema::rows::{GraveRow, LakeKeyRow, RowValue, keys, tier_keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::attributes;
@@ -74,6 +74,25 @@ impl Core {
         key: &[u8],
         version: VersionId,
         (etag, bytes): (Option<String>, u64),
+    ) -> Result<Claimed> {
+        let mut is_outdated = false;
+        let first = (etag.clone(), bytes);
+        let claimed = self.claim_once(lake, volume, key, version, first, &mut is_outdated).await?;
+        match is_outdated {
+            true => self.claim_once(lake, volume, key, version, (etag, bytes), &mut false).await,
+            false => Ok(claimed),
+        }
+    }
+
+    /// The same; says whether what was known of the volume was outdated.
+    async fn claim_once(
+        &self,
+        lake: &dyn Lake,
+        volume: VolumeId,
+        key: &[u8],
+        version: VersionId,
+        (etag, bytes): (Option<String>, u64),
+        is_outdated: &mut bool,
     ) -> Result<Claimed> {
         let Some(bound) = self.volumes.by_id(volume).await? else { return Ok(Claimed::Lost) };
         if bound.replica.as_ref().is_some_and(|replica| replica.is_promoting()) {
@@ -133,7 +152,11 @@ impl Core {
         let commit = Commit::new().put(keys::attempt(volume, key), Vec::new());
         let commit = changed(commit, keys::lake_key(volume, key), &row, known.as_ref());
         let mut commit = commit.value(self.session.0.clone(), self.session.1.clone());
-        commit.checks.push(bound.replica_check());
+        commit.checks.push(bound.unchanged());
+        if bound.replica.is_some() {
+            // What is written now takes the place of what the lake lacked.
+            commit = commit.delete(tier_keys::lacking(volume, key));
+        }
         if let Some((note, value)) = note {
             commit = commit.put(note, value);
         }
@@ -142,7 +165,10 @@ impl Core {
                 lake.end_doubt(key);
                 Ok(Claimed::Yes(Claim { volume, key: key.to_vec(), row, seq }))
             }
-            Outcome::Failed { .. } => Ok(Claimed::Lost),
+            Outcome::Failed { .. } => {
+                *is_outdated = self.volumes.renew(&bound).await?;
+                Ok(Claimed::Lost)
+            }
         }
     }
 

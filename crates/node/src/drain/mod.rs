@@ -349,6 +349,20 @@ pub(crate) enum Chore {
     Move,
 }
 
+impl Chore {
+    /// All of them.
+    pub const ALL: [Chore; 8] = [
+        Chore::Rekey,
+        Chore::Sweep,
+        Chore::Bury,
+        Chore::Import,
+        Chore::Tidy,
+        Chore::Sets,
+        Chore::Replicate,
+        Chore::Move,
+    ];
+}
+
 /// Does a chore until the node closes.
 pub(crate) async fn chore(core: Arc<Core>, chore: Chore) {
     let pause_ms = if chore == Chore::Tidy { TIDY_MS } else { ROUND_MS };

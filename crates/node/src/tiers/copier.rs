@@ -22,9 +22,9 @@ use super::replica::Replica;
 use crate::cache::PIECE;
 use crate::core::Core;
 use crate::drain::attributes;
+use crate::error;
 use crate::properties::Properties;
 use crate::volumes::Volume;
-use crate::error;
 
 /// Objects up to this long are one request; longer ones go in parts of at least that.
 const PART_BYTES: u64 = 8 << 20;
@@ -228,8 +228,7 @@ impl Core {
             job.second.upload_abort(job.key, upload).await.map_err(error::lake)?;
         }
         let unsettled_until_ms = self.settled_ms().await?;
-        let row =
-            CopyRow { fence: row.fence + 1, session: [0; 16], upload: None, unsettled_until_ms, ..row };
+        let row = CopyRow { fence: row.fence + 1, session: [0; 16], upload: None, unsettled_until_ms, ..row };
         self.put_copy(job, &row, seq).await?;
         Ok(End::Later)
     }
@@ -443,8 +442,7 @@ impl Core {
             let pin = self.pins.pin(file.version());
             let open = self.file(job.volume, job.key, file, pin).await?;
             let properties = Properties::decode(&file.properties)?;
-            let attributes =
-                attributes::to_lake(&self.signer, job.key, file, &properties, self.seq_known());
+            let attributes = attributes::to_lake(&self.signer, job.key, file, &properties, self.seq_known());
             return Ok(Opened { bytes: Origin::File(Box::new(open)), attributes });
         }
         let first = job.replica.first(self.volumes.lakes()).await?;

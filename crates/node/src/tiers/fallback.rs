@@ -20,6 +20,14 @@ use crate::stage::Extent;
 /// A lake that did not answer for so long is not waited for if the other one has the bytes.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Where rows say that an object is.
+struct Elsewhere {
+    lake: Arc<dyn Lake>,
+    etag: String,
+    /// It is nowhere else, whatever has the same etag there.
+    is_only: bool,
+}
+
 impl Core {
     /// Bytes of an object, from whichever lake of its volume gives them.
     pub(crate) async fn get_from_either(
@@ -27,22 +35,23 @@ impl Core {
         extent: &Extent,
         range: Range<u64>,
     ) -> stoker_lake::Result<Bytes> {
-        let has_other = match self.volumes.by_id(extent.volume).await {
-            Ok(volume) => volume.is_some_and(|volume| volume.replica.is_some()),
-            Err(_) => false,
-        };
-        let first = extent.lake.get(&extent.key, range.clone(), Some(&extent.etag));
-        if !has_other {
-            return first.await;
+        let volume = self.volumes.by_id(extent.volume).await.ok().flatten();
+        match volume.as_ref().and_then(|volume| volume.replica.as_ref()) {
+            None => extent.lake.get(&extent.key, range, Some(&extent.etag)).await,
+            Some(replica) if replica.is_copying() => self.get_or_copy(extent, range).await,
+            Some(_) => self.get_promoted(extent, range).await,
         }
+    }
+
+    /// From the first lake, or else from the second one.
+    async fn get_or_copy(&self, extent: &Extent, range: Range<u64>) -> stoker_lake::Result<Bytes> {
+        let first = extent.lake.get(&extent.key, range.clone(), Some(&extent.etag));
         let patience = if extent.lake.silence().is_some() { Duration::ZERO } else { PATIENCE };
         let first = match select(first, Box::pin(tokio::time::sleep(patience))).await {
-            Either::Left((got, _)) => match got {
-                Err(fault) if is_elsewhere(fault.kind) => {
-                    return self.get_from_other(extent, range).await.ok_or(fault);
-                }
-                got => return got,
-            },
+            Either::Left((Err(fault), _)) if is_elsewhere(fault.kind) => {
+                return self.get_from_other(extent, range).await.ok_or(fault);
+            }
+            Either::Left((got, _)) => return got,
             Either::Right(((), first)) => first,
         };
         let other = Box::pin(self.get_from_other(extent, range));
@@ -54,48 +63,59 @@ impl Core {
         }
     }
 
-    /// The same from the other lake alone; none if it does not have them either.
     async fn get_from_other(&self, extent: &Extent, range: Range<u64>) -> Option<Bytes> {
-        let (lake, etag) = match self.elsewhere(extent).await {
-            Ok(found) => found?,
-            Err(fault) => {
-                tracing::debug!(key = %extent.key.escape_ascii(), "not in the other lake: {fault}");
-                return None;
-            }
-        };
-        match lake.get(&extent.key, range, Some(&etag)).await {
-            Ok(bytes) => {
-                add(&self.replicas.fallback_reads, 1);
-                Some(bytes)
-            }
-            Err(fault) => {
-                tracing::debug!(key = %extent.key.escape_ascii(), "the other lake: {}", fault.message);
-                None
-            }
-        }
+        let found = self.elsewhere(extent).await.ok().flatten()?;
+        self.get_there(extent, &found, range).await.ok()
     }
 
-    /// Where else an object is, and under which etag.
-    async fn elsewhere(&self, extent: &Extent) -> Result<Option<(Arc<dyn Lake>, String)>> {
+    /// After a promotion rows may still name etags of the former lake, and two lakes may give the same etag to different objects: what rows say
+    /// of an etag comes first.
+    async fn get_promoted(&self, extent: &Extent, range: Range<u64>) -> stoker_lake::Result<Bytes> {
+        if let Some(found) = self.elsewhere(extent).await.ok().flatten() {
+            match self.get_there(extent, &found, range.clone()).await {
+                Err(fault) if is_elsewhere(fault.kind) && !found.is_only => {}
+                got => return got,
+            }
+        }
+        extent.lake.get(&extent.key, range, Some(&extent.etag)).await
+    }
+
+    async fn get_there(
+        &self,
+        extent: &Extent,
+        found: &Elsewhere,
+        range: Range<u64>,
+    ) -> stoker_lake::Result<Bytes> {
+        let bytes = found.lake.get(&extent.key, range, Some(&found.etag)).await?;
+        add(&self.replicas.fallback_reads, 1);
+        Ok(bytes)
+    }
+
+    /// Where an object is by the row of its copy, or by that of a file that a promoted lake lacks.
+    async fn elsewhere(&self, extent: &Extent) -> Result<Option<Elsewhere>> {
         let Some(volume) = self.volumes.by_id(extent.volume).await? else { return Ok(None) };
         let Some(replica) = &volume.replica else { return Ok(None) };
         let lakes = self.volumes.lakes();
-        if let Some((copy, _)) = self.copy_row(extent.volume, &extent.key).await?
-            && let Some(etag) = copy.etag
-            && (copy.source.as_ref() == Some(&extent.etag) || etag == extent.etag)
-        {
-            return Ok(Some((replica.second(lakes).await?, etag)));
-        }
         let key = tier_keys::lacking(extent.volume, &extent.key);
         let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
         let lacking = row.as_ref().map(LackingRow::of).transpose().map_err(error::catalog)?;
-        match lacking.filter(|lacking| lacking.etag == extent.etag) {
-            Some(lacking) => Ok(Some((replica.other_lake(lakes).await?, lacking.etag))),
-            // In the middle of a promotion nobody has written down yet what the promoted lake lacks.
-            None if replica.is_promoting() => {
-                Ok(Some((replica.first(lakes).await?, extent.etag.clone())))
+        if let Some(lacking) = lacking.filter(|lacking| lacking.etag == extent.etag) {
+            let lake = replica.other_lake(lakes).await?;
+            return Ok(Some(Elsewhere { lake, etag: lacking.etag, is_only: true }));
+        }
+        if let Some((copy, _)) = self.copy_row(extent.volume, &extent.key).await?
+            && copy.source.as_ref() == Some(&extent.etag)
+            && let Some(etag) = copy.etag
+        {
+            return Ok(Some(Elsewhere { lake: replica.second(lakes).await?, etag, is_only: false }));
+        }
+        // In the middle of a promotion nobody has written down yet what the promoted lake lacks.
+        match replica.is_promoting() {
+            true => {
+                let lake = replica.first(lakes).await?;
+                Ok(Some(Elsewhere { lake, etag: extent.etag.clone(), is_only: false }))
             }
-            None => Ok(None),
+            false => Ok(None),
         }
     }
 }

@@ -79,7 +79,9 @@ fn apply(info: &mut LakeInfo, change: &LakeChange) -> Result<()> {
 
 fn check(info: &LakeInfo) -> Result<()> {
     let mut texts = vec![&info.url];
-    texts.extend([&info.endpoint, &info.region, &info.access_key_id, &info.storage_class].into_iter().flatten());
+    texts.extend(
+        [&info.endpoint, &info.region, &info.access_key_id, &info.storage_class].into_iter().flatten(),
+    );
     texts.extend(info.labels.iter().flat_map(|(name, value)| [name, value]));
     if texts.iter().any(|text| text.len() > LAKE_TEXT_LEN_MAX || text.chars().any(char::is_control)) {
         return Err(invalid(format!(

@@ -60,9 +60,8 @@ struct Stored {
 impl Stored {
     fn of(row: &Row) -> Result<Stored> {
         let body = PolicyRow::of(row).map_err(error::catalog)?.body;
-        serde_json::from_slice(&body).map_err(|fault| {
-            StoreError::new(ErrorKind::Corrupt, format!("a policy cannot be read: {fault}"))
-        })
+        serde_json::from_slice(&body)
+            .map_err(|fault| StoreError::new(ErrorKind::Corrupt, format!("a policy cannot be read: {fault}")))
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -131,8 +130,7 @@ impl Core {
         view: &View,
         after: Option<Vec<u8>>,
     ) -> Result<(Vec<(FileInfo, Facts)>, bool)> {
-        let request =
-            ListRequest { prefix: Vec::new(), delimiter: None, after: after.clone(), limit: PAGE };
+        let request = ListRequest { prefix: Vec::new(), delimiter: None, after: after.clone(), limit: PAGE };
         let page = self.list_page(&view.volume, request).await?;
         let infos: Vec<FileInfo> = page
             .entries
@@ -256,10 +254,8 @@ impl Core {
 
     /// Keeps rules and begins to act by them; those of the same name are replaced.
     pub(super) async fn policy_set(self: &Arc<Core>, name: &str, text: &str) -> Result<PolicyInfo> {
-        check_lake_name(name).map_err(|fault| StoreError {
-            message: fault.message.replace("a lake", "a policy"),
-            ..fault
-        })?;
+        check_lake_name(name)
+            .map_err(|fault| StoreError { message: fault.message.replace("a lake", "a policy"), ..fault })?;
         if self.level.get() < TIERS_SINCE {
             let message = format!("policies need level {TIERS_SINCE} of the cluster; `stoker cluster level`");
             return Err(StoreError::new(ErrorKind::Invalid, message));
@@ -482,12 +478,7 @@ impl Core {
         }
     }
 
-    async fn store_policy(
-        &self,
-        row: Row,
-        stored: &Stored,
-        moves: Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> Result<bool> {
+    async fn store_policy(&self, row: Row, stored: &Stored, moves: Vec<(Vec<u8>, Vec<u8>)>) -> Result<bool> {
         let mut commit = Commit::new().seq(row.key.clone(), row.seq).put(row.key, stored.encode());
         for (key, value) in moves {
             commit = commit.put(key, value);
@@ -500,11 +491,8 @@ impl Core {
     async fn trim_moves(&self, name: &str) -> Result<()> {
         let moves = tier_keys::moves(name);
         for _ in 0..TRIES_MAX {
-            let page = self
-                .catalog
-                .range(Range::prefix(&moves, MOVES_MAX + 1))
-                .await
-                .map_err(error::catalog)?;
+            let page =
+                self.catalog.range(Range::prefix(&moves, MOVES_MAX + 1)).await.map_err(error::catalog)?;
             if page.rows.len() <= MOVES_MAX && !page.more {
                 return Ok(());
             }
@@ -529,7 +517,10 @@ fn reason(rule: &Rule, facts: &Facts, now_ms: u64) -> String {
         .iter()
         .map(|condition| match condition {
             RuleCondition::Idle(_) => {
-                format!("not opened for {} days", days(facts.modified_ms.max(facts.accessed_ms.unwrap_or_default())))
+                format!(
+                    "not opened for {} days",
+                    days(facts.modified_ms.max(facts.accessed_ms.unwrap_or_default()))
+                )
             }
             RuleCondition::Older(_) => format!("written {} days ago", days(facts.modified_ms)),
             RuleCondition::Larger(_) | RuleCondition::Smaller(_) => format!("{} bytes", facts.size),

@@ -204,7 +204,9 @@ impl NamedLakes {
             return Ok(opened.lake.clone());
         }
         let way = self.way(place, base).await.map_err(unusable)?;
-        let way = way.ok_or_else(|| LakeError::new(LakeErrorKind::Invalid, format!("`{place}` is not in a lake with a name")))?;
+        let way = way.ok_or_else(|| {
+            LakeError::new(LakeErrorKind::Invalid, format!("`{place}` is not in a lake with a name"))
+        })?;
         let (lake, switch) = match opener {
             Some(opener) => ((opener.0)(&way.url), None),
             None => {

@@ -53,6 +53,15 @@ struct Found {
     rescued_files: u64,
 }
 
+/// What a walk over files knows.
+#[derive(Clone, Copy)]
+struct Pass {
+    /// The former lake answers.
+    has_first: bool,
+    /// All files were seen once.
+    is_last: bool,
+}
+
 /// The etag in the new lake for one in the former lake.
 enum Now {
     /// It is one of the new lake already.
@@ -130,9 +139,7 @@ impl Core {
         replica: &Replica,
     ) -> Result<bool> {
         let walk_key = tier_keys::copy_walk(volume.id);
-        let row = self.catalog.get(&[&walk_key]).await.map_err(error::catalog)?.pop().flatten();
-        let Some(row) = row else { return Ok(false) };
-        let walk = CopyWalkRow::of(&row).map_err(error::catalog)?;
+        let Some((row, walk)) = self.walk_row(volume).await? else { return Ok(true) };
         let Some(table) = TABLES.get(usize::from(walk.table)) else {
             return self.promote_ends(volume, replica, walk).await.map(|()| false);
         };
@@ -148,6 +155,7 @@ impl Core {
                 Ok(first) => answers(first.as_ref()).await,
                 Err(_) => false,
             };
+        let pass = Pass { has_first, is_last: walk.table > 1 };
         let mut found = Found::default();
         for row in &page.rows {
             if self.closing.load(Ordering::Relaxed) {
@@ -156,7 +164,7 @@ impl Core {
             match walk.table {
                 0 => self.promote_key(volume, row.clone()).await?,
                 2 => self.promote_tombstone(volume, row).await?,
-                _ => self.promote_file(volume, replica, row.clone(), (has_first, &mut found)).await?,
+                _ => self.promote_file(volume, replica, row.clone(), (pass, &mut found)).await?,
             }
         }
         let mut next = CopyWalkRow {
@@ -271,15 +279,15 @@ impl Core {
         volume: &Arc<Volume>,
         replica: &Replica,
         mut row: Row,
-        (has_first, found): (bool, &mut Found),
+        (pass, found): (Pass, &mut Found),
     ) -> Result<()> {
         for _ in 0..TRIES_MAX {
             let EntryRow::File(file) = EntryRow::of(&row).map_err(error::catalog)? else { return Ok(()) };
             let spot = spot_of(volume, &row.key);
             let located = Located { spot, file: *file, seq: row.seq };
             let done = match located.file.drain {
-                Drain::Clean => self.promote_clean(volume, replica, &located, (has_first, &mut *found)).await?,
-                _ => self.promote_dirty(volume, &located, has_first).await?,
+                Drain::Clean => self.promote_clean(volume, replica, &located, (pass, &mut *found)).await?,
+                _ => self.promote_dirty(volume, &located, pass.has_first).await?,
             };
             if done {
                 return Ok(());
@@ -296,14 +304,19 @@ impl Core {
         volume: &Arc<Volume>,
         replica: &Replica,
         located: &Located,
-        (has_first, found): (bool, &mut Found),
+        (pass, found): (Pass, &mut Found),
     ) -> Result<bool> {
         let file = &located.file;
         let Some(lake) = &file.lake else { return Ok(true) };
         let copy = self.copy_row(volume.id, &lake.key).await?;
         let now = now_of(&lake.etag, copy.as_ref().map(|(copy, _)| copy));
         let (etag, there) = match now {
-            Now::Same => return Ok(true),
+            Now::Same if pass.is_last => return Ok(true),
+            // Changed before this walk was interrupted, or an etag that both lakes gave: only a look tells.
+            Now::Same => match self.is_there_unsaid(replica, &lake.key, file).await? {
+                Some(etag) if etag == lake.etag => return Ok(true),
+                other => (other, Some(lake.etag.clone())),
+            },
             Now::Etag(etag) => (Some(etag), None),
             Now::Lacking(there) => (self.is_there_unsaid(replica, &lake.key, file).await?, there),
         };
@@ -324,7 +337,7 @@ impl Core {
             return Ok(false);
         }
         let there = there.map(|etag| LakeRef { key: lake.key.clone(), etag });
-        match self.rescue(volume, located, there, has_first).await? {
+        match self.rescue(volume, located, there, pass.has_first).await? {
             Some(true) => {
                 found.rescued_files += 1;
                 return Ok(true);
@@ -339,8 +352,6 @@ impl Core {
             etag: lake.etag.clone(),
             size: file.size,
             modified_ms: file.modified_ms,
-            parent: located.spot.parent,
-            name: located.spot.name.clone(),
         };
         let commit = Commit::new()
             .seq(located.spot.row_key(), located.seq)
@@ -394,9 +405,8 @@ impl Core {
             return Ok(true);
         }
         let key = located.spot.row_key();
-        let commit = Commit::new()
-            .seq(key.clone(), located.seq)
-            .put(key, EntryRow::File(Box::new(file)).encode());
+        let commit =
+            Commit::new().seq(key.clone(), located.seq).put(key, EntryRow::File(Box::new(file)).encode());
         let done = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(matches!(done, Outcome::Done { .. }))
     }
@@ -507,15 +517,16 @@ impl Core {
         let has_other = answers(other.as_ref()).await;
         for row in page.rows {
             let lacking = LackingRow::of(&row).map_err(error::catalog)?;
-            let spot = Spot { volume: volume.id, parent: lacking.parent, name: lacking.name.clone() };
-            let located = self.names.file_at(spot).await.map_err(error::catalog)?;
+            let key = tier_keys::lacking_part(&row.key);
             let is_it = |located: &Located| {
                 let lake = located.file.lake.as_ref();
-                located.file.version == lacking.version
+                located.spot.volume == volume.id
                     && located.file.drain == Drain::Clean
-                    && lake.is_some_and(|lake| lake.etag == lacking.etag)
+                    && lake.is_some_and(|lake| lake.etag == lacking.etag && lake.key == key)
             };
-            match located.filter(is_it) {
+            // By its version: it may have another name by now.
+            let names = self.names_of(VersionId(lacking.version)).await?;
+            match names.into_iter().find(is_it) {
                 Some(located) => {
                     if self.rescue(volume, &located, None, has_other).await?.is_none() {
                         // Nor will it have the next ones.
@@ -534,7 +545,11 @@ impl Core {
     }
 
     /// Files that the lake of a volume lacks, and whether there are more.
-    pub(super) async fn lacking_files(&self, name: &str, after: Option<&str>) -> Result<(Vec<LackingFile>, bool)> {
+    pub(super) async fn lacking_files(
+        &self,
+        name: &str,
+        after: Option<&str>,
+    ) -> Result<(Vec<LackingFile>, bool)> {
         let volume = self.volumes.get(name).await?;
         let mut range = Range::prefix(&tier_keys::lacking(volume.id, b""), LACKING_MAX);
         if let Some(after) = after {

@@ -160,7 +160,11 @@ impl Replicas {
         let lags = self.lags.lock().unwrap();
         for (_, info) in lags.values().take(VOLUMES_MAX) {
             for (name, help, value) in [
-                ("replica_lag_files", "Files whose copy in the second lake is behind.", info.lag_files as f64),
+                (
+                    "replica_lag_files",
+                    "Files whose copy in the second lake is behind.",
+                    info.lag_files as f64,
+                ),
                 ("replica_lag_bytes", "Their bytes.", info.lag_bytes as f64),
                 (
                     "replica_lag_seconds",
@@ -211,6 +215,17 @@ impl Core {
             if known.as_ref().is_some_and(same) || (known.is_none() && second.is_none()) {
                 return Ok(());
             }
+            if let Some(known) = &known
+                && second.as_ref() != Some(&known.first)
+                && self.lacks_any(&volume).await?
+            {
+                let message = format!(
+                    "volume `{name}` lacks files that only {} has (`stoker lake lacking {name}`): make that its second lake and let them come back, or \
+                     delete them first",
+                    known.first
+                );
+                return Err(StoreError::about(ErrorKind::Conflict, Subject::Volume, message));
+            }
             // What is known of copies is about the lakes as they stood.
             for rows in [tier_keys::copies(volume.id), tier_keys::copy_work(volume.id, b"")] {
                 let end = stoker_catalog::kv::prefix_end(&rows).expect("tables are not 0xff");
@@ -254,10 +269,15 @@ impl Core {
     /// The row of a volume, if it is still that one.
     pub(super) fn volume_row(&self, volume: &Volume, row: Option<&Row>) -> Result<VolumeRow> {
         let value = row.map(VolumeRow::of).transpose().map_err(error::catalog)?;
-        value.filter(|value| value.id == volume.id.0 && !value.leaving).ok_or_else(|| {
+        value.filter(|value| value.id == volume.id.0).ok_or_else(|| {
             let message = format!("there is no volume `{}`", volume.name);
             StoreError::about(ErrorKind::NotFound, Subject::Volume, message)
         })
+    }
+
+    async fn lacks_any(&self, volume: &Volume) -> Result<bool> {
+        let range = Range::prefix(&tier_keys::lacking(volume.id, b""), 1);
+        Ok(!self.catalog.range(range).await.map_err(error::catalog)?.rows.is_empty())
     }
 
     /// Where the copies of a volume would go, if they may.
@@ -279,7 +299,10 @@ impl Core {
             )));
         }
         if self.vault.is_encrypted(volume.id) {
-            tracing::info!(volume = name, "copies in the second lake are plain, as objects in the first one are");
+            tracing::info!(
+                volume = name,
+                "copies in the second lake are plain, as objects in the first one are"
+            );
         }
         let place = named::place(lake, name);
         self.volumes.lakes().named.get(lake).await?;
@@ -323,19 +346,29 @@ impl Core {
             true => false,
             false => self.walk_for_copies(volume).await?,
         };
-        let copy = |row: Row| -> BoxFuture<'_, Result<bool>> {
-            Box::pin(self.copy_one(volume, replica, row))
-        };
+        let copy =
+            |row: Row| -> BoxFuture<'_, Result<bool>> { Box::pin(self.copy_one(volume, replica, row)) };
         let done = self.each_row(&tier_keys::copy_work(volume.id, b""), AT_ONCE, copy).await?;
         Ok(walked || done)
+    }
+
+    /// How far the walk is. One that nobody knows of begins anew: a catalog that was rebuilt has forgotten it.
+    pub(super) async fn walk_row(&self, volume: &Volume) -> Result<Option<(Row, CopyWalkRow)>> {
+        let key = tier_keys::copy_walk(volume.id);
+        let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+        let Some(row) = row else {
+            let commit = Commit::new().absent(key.clone()).put(key, CopyWalkRow::default().encode());
+            let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
+            return Ok(None);
+        };
+        let walk = CopyWalkRow::of(&row).map_err(error::catalog)?;
+        Ok(Some((row, walk)))
     }
 
     /// Leaves notes for what was drained before there was a second lake; true if there is more to look at.
     async fn walk_for_copies(&self, volume: &Volume) -> Result<bool> {
         let walk_key = tier_keys::copy_walk(volume.id);
-        let row = self.catalog.get(&[&walk_key]).await.map_err(error::catalog)?.pop().flatten();
-        let Some(row) = row else { return Ok(false) };
-        let walk = CopyWalkRow::of(&row).map_err(error::catalog)?;
+        let Some((row, walk)) = self.walk_row(volume).await? else { return Ok(true) };
         let table = match walk.table {
             0 => keys::lake_key(volume.id, b""),
             1 => [b"E", &volume.id.0.to_be_bytes()[..]].concat(),
@@ -514,9 +547,7 @@ fn copied(table: u8, row: &Row) -> Result<Option<(Vec<u8>, u64)>> {
             is_there.then(|| (keys::lake_key_part(&row.key).to_vec(), 0))
         }
         _ => match EntryRow::of(row).map_err(error::catalog)? {
-            EntryRow::File(file) if file.drain == Drain::Clean => {
-                file.lake.map(|lake| (lake.key, file.size))
-            }
+            EntryRow::File(file) if file.drain == Drain::Clean => file.lake.map(|lake| (lake.key, file.size)),
             _ => None,
         },
     };

@@ -78,10 +78,9 @@ impl Lakes {
         match named::parse(url) {
             _ if self.opener.is_some() => true,
             None => at_once(url, &self.options),
-            Some(_) => self
-                .named
-                .known_way(url, &self.options)
-                .is_some_and(|way| at_once(&way.url, &way.options)),
+            Some(_) => {
+                self.named.known_way(url, &self.options).is_some_and(|way| at_once(&way.url, &way.options))
+            }
         }
     }
 
@@ -145,13 +144,9 @@ impl Volume {
         self.lake.lake.get().is_some_and(|own| std::ptr::addr_eq(Arc::as_ptr(own), std::ptr::from_ref(lake)))
     }
 
-    /// Its lakes are still those that are known here.
-    pub fn replica_check(&self) -> Check {
-        let key = tier_keys::replica(self.id);
-        match &self.replica {
-            Some(replica) => Check::Seq(key, replica.seq),
-            None => Check::Absent(key),
-        }
+    /// It is still what is known here: whatever changes one of its lakes changes its row.
+    pub fn unchanged(&self) -> Check {
+        Check::Seq(keys::volume(&self.name), self.seq)
     }
 
     /// What the lake was asked; none if it was not opened yet.
@@ -254,6 +249,15 @@ impl Volumes {
         self.get(&name).await.map(Some)
     }
 
+    /// Reads a volume anew if its row was written since; true if it was.
+    pub async fn renew(&self, volume: &Volume) -> Result<bool> {
+        let key = keys::volume(&volume.name);
+        let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+        let Some(row) = row.filter(|row| row.seq != volume.seq) else { return Ok(false) };
+        self.keep(&volume.name, &VolumeRow::of(&row).map_err(error::catalog)?, row.seq).await?;
+        Ok(true)
+    }
+
     /// All volumes by name.
     pub async fn all(&self) -> Result<Vec<Arc<Volume>>> {
         let mut volumes = self.all_and_leaving().await?;
@@ -321,7 +325,7 @@ impl Volumes {
         // Before anybody can write to it: an encrypted volume is never taken for a plain one.
         data_keys::take(&self.vault, id, found[1].as_ref(), found[2].as_ref())?;
         let import = found[0].as_ref().map(ImportRow::of).transpose().map_err(error::catalog)?;
-        let versions = KnownVersioning::of(setting, found[3].as_ref())?;
+        let versions = KnownVersioning::of(keys::setting(id, VERSIONING_SETTING), found[3].as_ref())?;
         let old = self.by_id.read().unwrap().get(&row.id).cloned();
         let lake = match old {
             Some(old) if old.lake_url == row.lake => old.lake.clone(),

@@ -52,7 +52,6 @@ impl Site {
     fn hide(&self, name: &str) {
         std::fs::rename(self.lake(name), self.lake(&format!("{name}-away"))).unwrap();
     }
-
 }
 
 async fn tiers(node: &Node, order: TierOrder) -> Result<TierReport> {
@@ -139,9 +138,13 @@ async fn lakes_have_names_and_their_secrets_stay_inside() {
         let order = TierOrder::LakeSet { name: "cold".into(), change: Box::new(change) };
         tiers(&node, order)
     };
-    let changed = set(LakeChange { region: Some("eu-west-1".into()), ..LakeChange::default() }).await.unwrap();
+    let changed =
+        set(LakeChange { region: Some("eu-west-1".into()), ..LakeChange::default() }).await.unwrap();
     let TierReport::Lakes(changed) = changed else { panic!() };
-    assert_eq!((changed[0].region.as_deref(), changed[0].access_key_id.as_deref()), (Some("eu-west-1"), Some("AKIA")));
+    assert_eq!(
+        (changed[0].region.as_deref(), changed[0].access_key_id.as_deref()),
+        (Some("eu-west-1"), Some("AKIA"))
+    );
     for bad in [
         LakeChange { url: Some("ftp://x".into()), ..LakeChange::default() },
         LakeChange { url: Some("s3://b?nonsense=1".into()), ..LakeChange::default() },
@@ -161,7 +164,8 @@ async fn lakes_have_names_and_their_secrets_stay_inside() {
     assert_eq!(remove("none-such").await.unwrap_err().kind, ErrorKind::NotFound);
     remove("cold").await.unwrap();
     // Everything is tried for real.
-    let TierReport::Trials(trials) = tiers(&node, TierOrder::LakeCheck { name: "b".into() }).await.unwrap() else {
+    let TierReport::Trials(trials) = tiers(&node, TierOrder::LakeCheck { name: "b".into() }).await.unwrap()
+    else {
         panic!()
     };
     let faults: Vec<_> = trials.iter().filter(|trial| trial.fault.is_some()).collect();
@@ -523,7 +527,8 @@ async fn rules_do_what_their_dry_run_said() {
     assert_eq!((said.rules[0].requests, said.is_priced, said.seconds), (50, true, 2));
     assert!(said.rules[0].micros > 0);
     assert_eq!(names(&node, "tmp/", None).await.len(), 25, "a dry run changes nothing");
-    let wrong = plan("[[rule]]\nname = \"x\"\nvolumes = [\"data\"]\nwhen = [\"now\"]\nthen = \"stage\"").await;
+    let wrong =
+        plan("[[rule]]\nname = \"x\"\nvolumes = [\"data\"]\nwhen = [\"now\"]\nthen = \"stage\"").await;
     assert!(wrong.unwrap_err().message.contains("line 4, column 10"));
     let set = TierOrder::PolicySet { name: "tidy".into(), text: text.into() };
     tiers(&node, set).await.unwrap();

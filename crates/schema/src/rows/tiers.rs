@@ -120,10 +120,6 @@ pub struct LackingRow {
     pub size: u64,
     /// When it was written, milliseconds since 1970.
     pub modified_ms: u64,
-    /// Directory and name, to find its row.
-    pub parent: u64,
-    /// Its name there.
-    pub name: Vec<u8>,
 }
 
 impl RowValue for LackingRow {

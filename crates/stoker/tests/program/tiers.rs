@@ -126,7 +126,10 @@ fn a_killed_node_copies_and_moves_on() {
                  then = \"delete\"\n";
     fs::write(rig.path("tidy.toml"), rules).unwrap();
     let plan = rig.succeed("policy apply tidy.toml --dry-run --json").json();
-    assert_eq!((plan["rules"][0]["files"].as_u64(), plan["looked"].as_u64()), (Some(60), Some(held.len() as u64)));
+    assert_eq!(
+        (plan["rules"][0]["files"].as_u64(), plan["looked"].as_u64()),
+        (Some(60), Some(held.len() as u64))
+    );
     rig.refuse("policy apply nothing.toml --dry-run", "nothing.toml", "");
     rig.succeed("policy apply tidy.toml --run");
     until("some are moved", || !rig.succeed("policy moves tidy --json").json_lines().is_empty());
