@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stoker_schema::rows::keys;
+use stoker_schema::rows::{keys, tier_keys};
 
 use crate::core::Core;
 
