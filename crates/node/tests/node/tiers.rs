@@ -201,7 +201,7 @@ async fn copies_follow_and_nothing_foreign_is_replaced() {
     // Changed, renamed and deleted while it is copied.
     put_drained(&node, "before/1", b"newer").await;
     delete(&node, "before/2").await.unwrap();
-    node.rename("data", &key("before/3"), &key("moved/3"), stoker_store::RenameMode::Plain).await.unwrap();
+    node.rename("data", &key("before/3"), &key("moved/3"), stoker_store::RenameMode::Replace).await.unwrap();
     let info = until(&node, "all but one is copied", |info| {
         info.walked && info.lag_files == 1 && !info.foreign.is_empty()
     })
