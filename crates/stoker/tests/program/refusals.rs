@@ -132,7 +132,8 @@ fn join_tokens_end() {
     assert_eq!((known["state"].as_str(), known["nodes"].as_array().unwrap().len()), (Some("used up"), 2));
     // What the catalog has of a token is not the token.
     assert!(!listed.iter().any(|one| one.to_string().contains(token)));
-    assert!(ask(&["revoke", "--all"]).0);
+    let (done, _, words) = ask(&["revoke", "--all"]);
+    assert!(done, "{words}");
     assert!(list().iter().all(|one| one["state"] != "valid"));
 }
 
