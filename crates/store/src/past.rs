@@ -28,9 +28,10 @@ impl Key {
     /// The key by which one version of a key is asked for: [`NULL_VERSION`] is the one without an id.
     pub fn version_of(key: &Key, id: &str) -> Result<Key> {
         let whole = stoker_format::past_key(key.as_bytes(), id);
+        // An id with a slash in it would be about another key.
         match stoker_format::past_parts(&whole) {
-            Some(_) => Key::new(whole),
-            None => {
+            Some((of, _)) if of == key.as_bytes() => Key::new(whole),
+            _ => {
                 let message = format!("`{}` is no id of a version", id.chars().take(64).collect::<String>());
                 Err(StoreError::about(ErrorKind::Invalid, Subject::Version, message))
             }
@@ -293,6 +294,9 @@ mod tests {
         let key = Key::new("a/b").unwrap();
         let version = Key::version_of(&key, NULL_VERSION).unwrap();
         assert_eq!(version.version_parts(), Some((key.clone(), "null")));
-        assert!(Key::version_of(&key, "a/null").is_err() && key.version_parts().is_none());
+        assert_eq!(key.version_parts(), None);
+        for other in ["a/null", "/null", "null/", "", "..", "NULL"] {
+            assert!(Key::version_of(&key, other).is_err(), "an id of another key: {other}");
+        }
     }
 }

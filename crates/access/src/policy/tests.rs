@@ -181,6 +181,8 @@ fn calls_have_names() {
                 | Action::Directory
                 | Action::Sets
                 | Action::Conflicts
+                | Action::JobLook
+                | Action::JobChange
         );
         assert_eq!(names_of(*action).is_empty(), is_other || !is_for_keys, "{action:?}");
     }

@@ -78,14 +78,6 @@ pub const SHAPES: &[(&str, &str)] = &[
         "source:text target:text tier_hint:hot|warm|cold access:read-only|read-write is_counted:bool files:int bytes:int \
          resident_bytes:int lake_bytes:int trouble:text?",
     ),
-    (
-        "JobSubmit",
-        "id?:word spec?:any name?:text project?:text owner?:word user?:word expected_start_ms?:int",
-    ),
-    ("JobStart", "nodes?:[word]"),
-    ("JobEnd", "failed?:bool reason?:text"),
-    ("JobReason", "reason?:text"),
-    ("JobExpect", "start_ms:int"),
     ("JobReadiness", "bytes:int is_counted:bool share:num nodes:[NodeReadiness]"),
     ("NodeReadiness", "node:text cell:text own_bytes:int cell_bytes:int"),
     ("VolumeAudit", "level:changes|full"),
@@ -249,6 +241,14 @@ pub const BODIES: &[(&str, &str)] = &[
     ("JoinTokenNew", "ttl_s?:u32? uses?:u32?"),
     ("PlanRequest", "inputs:Anything model?:lab|stoker calibration?:any change?:text?"),
     ("PlanKeep", "kind:word job:word inputs:Anything model?:lab|stoker calibration?:any"),
+    (
+        "JobSubmit",
+        "id?:word spec?:any name?:text project?:text owner?:word user?:word expected_start_ms?:int",
+    ),
+    ("JobStart", "nodes?:[word]"),
+    ("JobEnd", "failed?:bool reason?:text"),
+    ("JobReason", "reason?:text"),
+    ("JobExpect", "start_ms:int"),
 ];
 
 /// All shapes as JSON Schema, by name.

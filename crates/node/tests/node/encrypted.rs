@@ -45,8 +45,10 @@ async fn put_in(node: &Node, volume: &str, name: &str, bytes: &[u8]) {
 
 fn files_below(dir: &Path) -> Vec<PathBuf> {
     let (mut found, mut stack) = (Vec::new(), vec![dir.to_path_buf()]);
+    assert!(dir.is_dir());
     while let Some(at) = stack.pop() {
-        for entry in std::fs::read_dir(&at).unwrap().flatten() {
+        // A node that runs takes folders away.
+        for entry in std::fs::read_dir(&at).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.is_dir() { stack.push(path) } else { found.push(path) }
         }

@@ -41,9 +41,11 @@ async fn member(home: &Home) -> Arc<Member> {
 fn below(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![dir.to_path_buf()];
+    assert!(dir.is_dir());
     while let Some(dir) = left.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
+        // A node that runs takes folders and files away.
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let path = entry.path();
             if path.is_dir() {
                 left.push(path.clone());
             }
@@ -55,7 +57,7 @@ fn below(dir: &Path) -> Vec<PathBuf> {
 
 fn files_with_secret(dir: &Path) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
-        let bytes = std::fs::read(path).unwrap();
+        let bytes = std::fs::read(path).unwrap_or_default();
         bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes())
     };
     below(dir).into_iter().filter(|path| path.is_file()).filter(holds).collect()

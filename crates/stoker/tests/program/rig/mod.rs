@@ -168,23 +168,35 @@ pub fn bytes_of(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Names and contents of the files below a folder; sockets have none.
+/// Names and contents of the files below a folder; sockets have none. What a node that runs takes away meanwhile is left out.
 pub fn tree(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(next).unwrap() {
+        for entry in there(fs::read_dir(&next)).into_iter().flatten() {
             let entry = entry.unwrap();
-            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            let path = entry.path();
+            let Some(kind) = there(entry.file_type()) else { continue };
             if kind.is_dir() {
                 folders.push(path);
-            } else if kind.is_file() {
-                found.push((path.strip_prefix(folder).unwrap().to_owned(), fs::read(&path).unwrap()));
+            } else if kind.is_file()
+                && let Some(bytes) = there(fs::read(&path))
+            {
+                found.push((path.strip_prefix(folder).unwrap().to_owned(), bytes));
             }
         }
     }
     found.sort();
     found
+}
+
+/// What was read, unless it is not there any more.
+#[track_caller]
+fn there<T>(read: std::io::Result<T>) -> Option<T> {
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        read => Some(read.unwrap()),
+    }
 }
 
 /// Waits until something holds; the time is a limit for a broken node, not an order of events.
