@@ -69,6 +69,7 @@ def connect(
     dir: str | os.PathLike[str] | None = None,
     ca: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
+    job: str | None = None,
 ) -> Store:
     """Connects to a node.
 
@@ -82,16 +83,19 @@ def connect(
     At ``tls://HOST:PORT`` the certificate of the node is checked by the authorities in the PEM file ``ca`` (``STOKER_CA``, or ``ca`` in the
     client file), such as ``ca.pem`` in a node's directory; without one, by those that the system trusts.
 
+    With ``job`` (or ``STOKER_JOB``) everything that is read and written is work of that job: what was promised and allowed to it counts.
+
     Raises ``ConnectionError`` that tells everything that was tried.
     """
     tried: list[str] = []
     ca = ca or os.environ.get("STOKER_CA") or None
+    job = job or os.environ.get("STOKER_JOB") or None
     for candidate in _candidates(endpoint, token, dir):
         if not candidate.endpoint:
             tried.append(candidate.why)
             continue
         try:
-            return Store(Client(candidate.endpoint, candidate.token, timeout, ca or candidate.ca))
+            return Store(Client(candidate.endpoint, candidate.token, timeout, ca or candidate.ca, job))
         except OSError as fault:
             tried.append(f"{candidate.why}: {fault.strerror or fault}")
             if isinstance(fault, PermissionError):

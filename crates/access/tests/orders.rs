@@ -5,8 +5,8 @@ use std::sync::Arc;
 use stoker_access::{Action, Guard, Kind, Resource, Rights, decide, order_action};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{
-    AccessKey, AccountName, ErrorKind, Order, PeopleChange, QuotaLimits, Store, UserName, UserRights,
-    VolumeOptions,
+    AccessKey, AccountName, ErrorKind, Order, PeopleChange, QosRequest, QosSpec, QosSubject, QuotaLimits,
+    Store, UserName, UserRights, VolumeOptions,
 };
 
 /// Who may give an order.
@@ -95,6 +95,17 @@ orders! {
     Viewers: Accounts,
     Operators: KeyCreate { key: key(), lifetime_ms: Some(1_000) },
     Viewers: KeyTimes,
+    Viewers: Qos,
+    Operators: QosSet(Box::new(QosRequest {
+        subject: QosSubject { tenant: Some("acme".into()), ..QosSubject::default() },
+        spec: QosSpec::default(),
+        export: None,
+        request: None,
+        is_new: false,
+    })),
+    Operators: QosUnset { id: text() },
+    Viewers: QosSeen,
+    Operators: QosShares(Vec::new()),
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod interference;
 mod keys;
 mod leave;
 mod posix;
+mod qos;
 mod read;
 mod recovery;
 mod report;
@@ -47,6 +48,8 @@ pub enum Verb {
     Keys(keys::Args),
     /// Measure erasure coding: parity and lost shards per core, with each kernel, beside ISA-L.
     Ec(ec::Args),
+    /// Measure two jobs on one node, one with a floor and a bound on its latency, beside each of them alone.
+    Qos(qos::Args),
     /// Measure how much a training loop on cores of its own is slowed by a busy node on the others.
     Interference(interference::Args),
     /// Write into a ring and wait to be killed; `bench ring` measures the recovery.
@@ -66,6 +69,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Catalog(args) => catalog::run(args),
         Verb::Keys(args) => keys::run(args),
         Verb::Ec(args) => ec::run(args),
+        Verb::Qos(args) => qos::run(args),
         Verb::Interference(args) => interference::run(args),
         Verb::Leave(args) => leave::run(args),
     }

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
-    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, JobOrder, JobReport, Key,
+    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, JobLabel, JobOrder, JobReport, Key,
     ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order,
     PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo,
     SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo,
@@ -22,8 +22,8 @@ const PEOPLE_SINCE: u16 = 10;
 /// The protocol since which files can be locked.
 const LOCKS_SINCE: u16 = 11;
 
-/// The protocol since which there are jobs.
-const JOBS_SINCE: u16 = 12;
+/// The protocol since which there are jobs, and a connection says for which it works.
+pub(crate) const JOBS_SINCE: u16 = 12;
 
 /// A request; one for each call of the door, and three for open files and writers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -290,6 +290,10 @@ pub enum Request {
         owners: Vec<LockOwner>,
     },
     Job(JobOrder),
+    /// What this connection asks for from now on is work of this job. The first frame of a client; not answered.
+    ForJob {
+        label: JobLabel,
+    },
 }
 
 impl Request {
@@ -308,6 +312,9 @@ impl Request {
                 | Order::KeyCreate { .. }
                 | Order::KeyTimes,
             ) => PEOPLE_SINCE,
+            Request::Operate(
+                Order::Qos | Order::QosSet(_) | Order::QosUnset { .. } | Order::QosSeen | Order::QosShares(_),
+            ) => JOBS_SINCE,
             Request::Status
             | Request::Operate(_)
             | Request::SetBegin { .. }
@@ -324,7 +331,7 @@ impl Request {
             Request::Hatch { .. } => HATCH_SINCE,
             Request::Seek { .. } => HOLES_SINCE,
             Request::Lock { .. } | Request::LocksKeep { .. } => LOCKS_SINCE,
-            Request::Job(_) => JOBS_SINCE,
+            Request::Job(_) | Request::ForJob { .. } => JOBS_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -368,6 +375,7 @@ impl Request {
             | Request::Lease { .. }
             | Request::Seek { .. }
             | Request::Hatch { .. }
+            | Request::ForJob { .. }
             // Said again, it is what it was.
             | Request::LocksKeep { .. }
             | Request::List { .. }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use stoker_client::{Client, ClientOptions, Endpoint};
 use stoker_host::identity::Identity;
-use stoker_store::{ErrorKind, StoreError};
+use stoker_store::{ErrorKind, JobLabel, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
@@ -42,12 +42,22 @@ pub struct Target {
     /// those of the system [env: STOKER_CA]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// The job that it is for.
+    #[arg(skip)]
+    job: Option<JobLabel>,
 }
 
 impl Target {
     /// The node in a folder of this machine.
     pub fn in_folder(dir: &Path) -> Target {
-        Target { dir: Some(dir.to_owned()), endpoint: None, token: None, token_file: None, ca: None }
+        Target {
+            dir: Some(dir.to_owned()),
+            endpoint: None,
+            token: None,
+            token_file: None,
+            ca: None,
+            job: None,
+        }
     }
 
     /// Where a node may be, first the most likely. Flags count before the environment, a named endpoint before a folder; if nobody
@@ -103,8 +113,24 @@ impl Target {
         Ok(token.filter(|token| !token.is_empty()))
     }
 
-    /// What a connection to a candidate trusts.
+    /// The same for a job. What was said by `STOKER_JOB` counts no more.
+    pub fn for_job(self, job: JobLabel) -> Target {
+        Target { job: Some(job), ..self }
+    }
+
+    /// What a connection to a candidate trusts, and for which job it works.
     fn options(&self, candidate: &Candidate) -> Result<ClientOptions, Failure> {
+        let job = match (&self.job, of_env("STOKER_JOB")) {
+            (Some(job), _) => Some(job.clone()),
+            (None, Some(job)) => Some(JobLabel::parse(&job.to_string_lossy()).map_err(|fault| {
+                Failure::from(fault).hint("set STOKER_JOB to the id of the job, or unset it")
+            })?),
+            (None, None) => None,
+        };
+        Ok(ClientOptions { job, ..self.trusting(candidate)? })
+    }
+
+    fn trusting(&self, candidate: &Candidate) -> Result<ClientOptions, Failure> {
         let named = || of_env("STOKER_CA").map(PathBuf::from);
         match self.ca.clone().or_else(named).or_else(|| candidate.ca.clone()) {
             Some(ca) if matches!(candidate.endpoint, Endpoint::Tls(_)) => {
@@ -288,7 +314,8 @@ mod tests {
             let found: Vec<String> = found.iter().map(|candidate| candidate.endpoint.to_string()).collect();
             assert_eq!(found, expect, "{set:?}");
         };
-        let nothing = Target { dir: None, endpoint: None, token: None, token_file: None, ca: None };
+        let nothing =
+            Target { dir: None, endpoint: None, token: None, token_file: None, ca: None, job: None };
         let usual = ["unix:stoker-data/stoker.sock", "unix:/var/lib/stoker/stoker.sock"];
         check(&nothing, &[], &usual);
         check(&Target::in_folder(Path::new("d")), &[("STOKER_ENDPOINT", "h:1")], &["unix:d/stoker.sock"]);

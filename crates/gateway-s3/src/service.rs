@@ -9,7 +9,7 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use stoker_access::{Guard, Guarded, Origin};
 use stoker_oidc::Issuers;
-use stoker_store::{Place, Places, Store};
+use stoker_store::{ErrorKind, JobLabel, Place, Places, Store, StoreError};
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
@@ -52,6 +52,17 @@ pub(crate) struct Service {
     memory: Arc<MemoryQueue>,
     /// How the gateway was started.
     pub(crate) options: GatewayOptions,
+}
+
+/// By which a client says for which job it works.
+const JOB: HeaderName = HeaderName::from_static("x-stoker-job");
+
+/// The job that a request is a part of, if it says so.
+fn job_of(headers: &header::HeaderMap) -> Result<Option<JobLabel>> {
+    let Some(value) = headers.get(JOB) else { return Ok(None) };
+    let unreadable = || StoreError::new(ErrorKind::Invalid, "the header x-stoker-job is no name of a job");
+    let job = value.to_str().map_err(|_| unreadable()).and_then(JobLabel::parse);
+    Ok(Some(job.map_err(Refusal::from)?))
 }
 
 impl Service {
@@ -136,8 +147,15 @@ impl Service {
         // the same connection, and waits a minute for its end.
         let is_unsaid = waits_for_continue(&head) && http_body::Body::is_end_stream(&body);
         let mut arrivals = Arrivals::new(body, self.options.body_timeout, counters, memory);
-        let answered = self.answer(&mut head, &mut arrivals, &id, &mut exchange);
-        let mut answer = match stoker_store::patiently(Some(self.options.catalog_patience), answered).await {
+        let answered = match job_of(&head.headers) {
+            Ok(job) => {
+                let answered = self.answer(&mut head, &mut arrivals, &id, &mut exchange);
+                let answered = stoker_store::patiently(Some(self.options.catalog_patience), answered);
+                stoker_store::in_job(job, answered).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let mut answer = match answered {
             Ok(answer) => answer,
             Err(refusal) => {
                 let is_bare = refusal.code == Code::PreconditionFailed && refusal.details.is_empty();

@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub cell: Cell,
     pub rings: Rings,
     pub workshop: crate::drives::Workshop,
+    /// Who may use drives, links and lakes now.
+    pub admission: crate::admission::Admission,
     pub volumes: Volumes,
     pub cache: Cache,
     pub pins: Arc<Pins>,
@@ -179,7 +181,8 @@ impl Core {
         // A change that outlives the patience of whoever asked could be made after the same client made a newer one.
         let change = stoker_store::patiently(stoker_store::patience(), change);
         let change = stoker_store::asked_by(stoker_store::asker(), change);
-        self.tasks.spawn(change).await.map_err(stopped)?
+        let change = stoker_store::in_job(stoker_store::job(), change);
+        self.tasks.spawn(crate::admission::inherit(change)).await.map_err(stopped)?
     }
 
     /// The node that owes the drain of bytes with these holders: this one if it is one of them. Another would not find them

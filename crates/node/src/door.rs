@@ -1,6 +1,7 @@
 //! The door's calls, each handed to the part that does it.
 
 use stoker_format::VersionId;
+use stoker_qos::{Class, Tag};
 use stoker_schema::rows::keys;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
@@ -12,6 +13,7 @@ use stoker_store::{
     VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
+use crate::admission::working;
 use crate::core::{Core, add};
 use crate::lookup::no_such_key;
 use crate::node::Node;
@@ -540,7 +542,8 @@ impl Store for Node {
             let seen = self.core.seen(&volume, path).await?.ok_or_else(|| no_such_key(path))?;
             let extent = self.core.extent(&volume, &seen.file).await?;
             let file = self.core.open_file(&volume, path).await?;
-            self.core.stage_file(&file, extent.as_ref()).await
+            let work = Tag { class: Class::Stage, ..self.core.work_on(&volume) };
+            working(work, self.core.stage_file(&file, extent.as_ref())).await
         })
     }
 

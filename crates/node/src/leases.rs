@@ -34,6 +34,10 @@ impl NodeFile {
         if core.vault.is_encrypted(self.volume()) {
             return Ok(Leased::never(NoLease::Volume));
         }
+        // Whoever reads drives by themselves passes no ceiling.
+        if core.admission.shares.has_ceiling(self.work()) {
+            return Ok(Leased::never(NoLease::Volume));
+        }
         if !volume.is_some_and(|volume| volume.policy.leases) {
             return Ok(Leased::never(NoLease::Volume));
         }

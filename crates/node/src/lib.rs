@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod admission;
 mod cache;
 mod cell;
 mod census;

@@ -21,6 +21,7 @@ use stoker_schema::rows::{
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
 
+use crate::admission::{Admission, LakeGates};
 use crate::cache::Cache;
 use crate::cell::{self, Cell, CellOptions};
 use crate::core::{Core, NodeStats};
@@ -146,7 +147,9 @@ impl Node {
             wire: options.cell.as_ref().map(|cell| cell.wire.clone()),
             greeting: cell::greeting(),
         }));
+        let lake_gates = Arc::<LakeGates>::default();
         let core = Arc::new(Core {
+            admission: Admission::new(lake_gates.clone()),
             sources: Sources::default(),
             facts: Default::default(),
             past: Default::default(),
@@ -165,7 +168,11 @@ impl Node {
             volumes: Volumes::new(
                 catalog.clone(),
                 options.lake.clone(),
-                Lakes { options: options.lake_options.clone(), opener: options.lake_opener.clone() },
+                Lakes {
+                    options: options.lake_options.clone(),
+                    opener: options.lake_opener.clone(),
+                    gates: lake_gates,
+                },
                 options.volume_defaults.clone(),
                 vault.clone(),
             ),
@@ -249,6 +256,7 @@ impl Node {
             tasks.spawn(kept::run(core.clone())),
             tasks.spawn(crate::jobs::run(core.clone())),
             tasks.spawn(core.clone().sweep_held()),
+            tasks.spawn(crate::admission::share::run(core.clone())),
         ];
         if core.cell.is_joined() {
             loops.push(tasks.spawn(core.clone().follow_cluster()));

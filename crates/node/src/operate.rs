@@ -240,6 +240,11 @@ impl Core {
             Order::DataKeyDestroy { volume } => {
                 self.destroy_data_keys(&volume).await.map(|keys| Report::DataKeys(vec![keys]))
             }
+            Order::Qos => self.qos_report().await.map(|report| Report::Qos(Box::new(report))),
+            Order::QosSet(request) => {
+                self.qos_set(*request).await.map(|set| Report::QosPolicy(Box::new(set)))
+            }
+            Order::QosUnset { id } => self.qos_unset(&id).await.map(|()| Report::Done),
             order @ (Order::DriveAdd { .. }
             | Order::DriveRemove { .. }
             | Order::DriveCordon { .. }

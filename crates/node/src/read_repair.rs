@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use stoker_format::{ChunkId, NodeId, RecordKind, VolumeId, crc32c};
+use stoker_qos::{Class, Tag};
 use stoker_ring::{Put, RecordInfo, Retention};
 use stoker_schema::rows::{DirtyRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::sync::Semaphore;
 
+use crate::admission::working;
 use crate::cell::{Stored, Summed};
 use crate::core::{Core, add};
 use crate::reader::Slice;
@@ -122,10 +124,13 @@ impl Core {
             // What is collected meanwhile must not come back.
             let _pin = core.pins.pin(chunk.version);
             let _permit = core.read_repair.permits.acquire().await;
-            let ended = match bad {
-                Bad::Damaged { drive, lake } => core.mend_damaged(drive, chunk, &holders, lake).await,
-                Bad::Missing { len } => core.bring_back(chunk, len, &holders).await,
+            let mended = async {
+                match bad {
+                    Bad::Damaged { drive, lake } => core.mend_damaged(drive, chunk, &holders, lake).await,
+                    Bad::Missing { len } => core.bring_back(chunk, len, &holders).await,
+                }
             };
+            let ended = working(Tag::of(Class::Repair), mended).await;
             let stats = &core.read_repair.stats;
             match &ended {
                 Ok(Repaired::Replaced) => {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_format::{ChunkId, ChunkRun, NodeId, VolumeId};
+use stoker_qos::Tag;
 use stoker_ring::{ReadView, RingError};
 use stoker_schema::rows::FileRow;
 use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, Seek, StoreError, Subject};
@@ -22,7 +23,7 @@ use crate::sources::Wish;
 use crate::spilled::{Known, is_spilled};
 use crate::stage::Extent;
 use crate::volumes::Volume;
-use crate::{error, rings};
+use crate::{admission, error, rings};
 
 /// A wish for at least this much of a piece brings the whole piece.
 const WHOLE_PIECE_FROM: usize = 64 << 10;
@@ -44,6 +45,8 @@ const REPLACED_PAUSE_MAX: Duration = Duration::from_millis(100);
 pub(crate) struct NodeFile {
     core: Arc<Core>,
     volume: VolumeId,
+    /// Of whom and for whom it is read.
+    work: Tag,
     tally: Arc<Tally>,
     info: FileInfo,
     runs: Vec<ChunkRun>,
@@ -157,15 +160,26 @@ pub(crate) fn seek(runs: &[ChunkRun], size: u64, offset: u64, what: Seek) -> Opt
 impl NodeFile {
     pub fn new(
         core: Arc<Core>,
-        volume: VolumeId,
+        volume: &Volume,
         info: FileInfo,
         runs: Vec<ChunkRun>,
         whereabouts: Whereabouts,
         pins: Vec<Pin>,
     ) -> NodeFile {
+        let (work, volume) = (core.work_on(volume), volume.id);
         let tally = core.tallies.of(volume);
         let whereabouts = RwLock::new(Arc::new(whereabouts));
-        NodeFile { core, volume, tally, info, runs, whereabouts, spilled: Known::default(), _pins: pins }
+        NodeFile {
+            core,
+            volume,
+            work,
+            tally,
+            info,
+            runs,
+            whereabouts,
+            spilled: Known::default(),
+            _pins: pins,
+        }
     }
 
     pub fn core(&self) -> &Arc<Core> {
@@ -174,6 +188,11 @@ impl NodeFile {
 
     pub fn volume(&self) -> VolumeId {
         self.volume
+    }
+
+    /// Of whom and for whom it is read.
+    pub fn work(&self) -> Tag {
+        self.work
     }
 
     pub fn runs(&self) -> &[ChunkRun] {
@@ -197,8 +216,9 @@ impl NodeFile {
         };
         // What is in memory is plain, and not for those who have no key any more.
         self.core.vault.check(self.volume)?;
+        self.core.pass(self.work, slice.len as u64).await?;
         let begun = tokio::time::Instant::now();
-        let bytes = self.read_slice(&slice).await?;
+        let bytes = admission::working(self.work, self.read_slice(&slice)).await?;
         self.core.stats.read_times.note(begun.elapsed());
         add(&self.core.stats.read_bytes, bytes.len() as u64);
         add(&self.tally.reads, 1);
@@ -414,7 +434,7 @@ impl Core {
             // It will be asked for, and the catalog may not answer then. If it does not now, that is told when it matters.
             let _ = self.sums(extent, &(0..file.size)).await;
         }
-        Ok(NodeFile::new(self.clone(), volume.id, info, runs, whereabouts, pins))
+        Ok(NodeFile::new(self.clone(), volume, info, runs, whereabouts, pins))
     }
 
     /// Where the bytes of a file are.

@@ -6,11 +6,13 @@ use std::sync::{Arc, RwLock};
 
 use stoker_catalog::kv::Check;
 use stoker_format::{ChunkId, DriveId, NodeId, VersionId};
+use stoker_qos::Cost;
+use stoker_qos_driver::Resource;
 use stoker_ring::{ErrorKind as RingKind, Pool, Put, RecordInfo, Ring, RingError};
 use stoker_schema::rows::{DriveRow, HolderRow, RowValue, keys};
 use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
 
-use crate::{clock, error};
+use crate::{admission, clock, error};
 pub(crate) use stoker_records::layout::{NAME_INDEX, chunks, drive_row, placed_chunks};
 
 /// One ring and what the catalog knows of its drive.
@@ -30,6 +32,8 @@ pub(crate) struct Drive {
     /// How much of what would be put there is, in percent; the rest goes elsewhere.
     pub weight_percent: AtomicU8,
     pub appends: Appends,
+    /// Who may use it now.
+    pub gate: Resource,
     standing: RwLock<Standing>,
 }
 
@@ -51,8 +55,21 @@ impl Drive {
         let mark = crate::drives::mark_of(&path).unwrap_or_default();
         let (goes, refused_until_ms) = Default::default();
         let (weight_percent, appends) = (AtomicU8::new(100), Appends::default());
-        let standing = RwLock::new(Standing::Serving);
-        Drive { ring, path, id, row, bytes, mark, goes, refused_until_ms, weight_percent, appends, standing }
+        let (gate, standing) = (admission::gate(), RwLock::new(Standing::Serving));
+        Drive {
+            gate,
+            ring,
+            path,
+            id,
+            row,
+            bytes,
+            mark,
+            goes,
+            refused_until_ms,
+            weight_percent,
+            appends,
+            standing,
+        }
     }
 
     pub fn standing(&self) -> Standing {
@@ -373,6 +390,8 @@ impl Rings {
     pub async fn append(&self, at: usize, puts: Vec<Put>) -> Result<()> {
         self.refuse_plain(&puts)?;
         let drive = self.drive(at).ok_or_else(no_drive)?;
+        // A drive is late by what it does, not by who goes first.
+        let _permit = drive.admit(cost_of(&puts)).await?;
         let append = drive.appends.begin(clock::now_ms());
         let done = drive.ring.append(puts).await;
         append.end(clock::now_ms());
@@ -562,6 +581,12 @@ impl Drive {
             false => Err(error::ring(fault)),
         }
     }
+}
+
+/// What an append of records takes of a drive.
+fn cost_of(puts: &[Put]) -> Cost {
+    let bytes = puts.iter().map(|put| put.payload.len() as u64).sum::<u64>();
+    Cost::write(bytes.min(stoker_qos::COST_BYTES_MAX))
 }
 
 /// The bytes of a record, to make it once more.

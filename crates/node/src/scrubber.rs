@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_ring::ScrubCursor;
+use stoker_qos::{COST_BYTES_MAX, Class, Cost, Tag};
+use stoker_ring::{RingError, ScrubCursor};
 
+use crate::admission::admit;
 use crate::core::{Core, add};
 
 /// Records checked in one step.
@@ -25,7 +27,17 @@ pub(crate) async fn run(core: Arc<Core>) {
                 continue;
             }
             let cursor = cursors.entry(at).or_default();
-            match drive.ring.scrub(cursor, STEP).await {
+            // A record is a chunk at most.
+            let cost = Cost::bytes(u64::from(core.chunk_bytes).min(COST_BYTES_MAX));
+            let scrubbed = async {
+                let mut bad = Vec::new();
+                for _ in 0..STEP {
+                    let _permit = admit(&drive.gate, Tag::of(Class::Scrub), cost).await;
+                    bad.extend(drive.ring.scrub(cursor, 1).await?);
+                }
+                Ok::<_, RingError>(bad)
+            };
+            match scrubbed.await {
                 Ok(bad) => {
                     add(&core.stats.scrubbed_records, STEP as u64);
                     for chunk in bad {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::{Commit, Write};
 use stoker_format::{NameRecord, VersionId, VolumeId};
+use stoker_qos::{Class, Tag};
 use stoker_schema::names::{self, Plan, Refusal, SetPublish, Shard, Spot};
 use stoker_schema::rows::{
     Abort, DirRow, NOWHERE, OpenSetRow, RowValue, SetState as RowState, SetWork, VersionRow, keys,
@@ -55,6 +56,10 @@ struct ShardPurpose {
 }
 
 impl Purpose for ShardPurpose {
+    fn work(&self, work: Tag) -> Tag {
+        Tag { class: Class::Checkpoint, ..work }
+    }
+
     fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>> {
         let record = self.file.name_record(core, written, finish)?;
         Ok(record.map(|record| name_record::of_set(record, self.place.set, self.place.number)))

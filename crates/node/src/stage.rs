@@ -15,6 +15,7 @@ use stoker_schema::rows::{Drain, FileRow, LakeKeyRow, RowValue, TombstoneRow, ke
 use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
 use tokio::sync::Semaphore;
 
+use crate::admission::inherit;
 use crate::cache::PIECE;
 use crate::core::{Core, add};
 use crate::reader::{NodeFile, Slice};
@@ -265,14 +266,14 @@ impl Core {
             let flight = flights.entry((slice.chunk, slice.chunk_len)).or_insert_with(|| {
                 let (core, slice, extent) = (self.clone(), *slice, extent.clone());
                 // A task of its own: the first reader may go away while others wait.
-                let task = self.tasks.spawn(async move {
+                let task = self.tasks.spawn(inherit(async move {
                     let got = core.fetch_now(&slice, &extent, via).await;
                     if let Ok(bytes) = &got {
                         core.flights.landed.lock().unwrap().put(slice.chunk, bytes, has_others);
                     }
                     core.flights.flights.lock().unwrap().remove(&(slice.chunk, slice.chunk_len));
                     got
-                });
+                }));
                 let closed = |_| Err(StoreError::new(ErrorKind::Closed, "this node is stopping"));
                 task.map(move |joined| joined.unwrap_or_else(closed)).boxed().shared()
             });

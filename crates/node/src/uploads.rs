@@ -353,7 +353,7 @@ impl Core {
             let own = |holder: &HolderRow| NodeId(holder.node);
             let peers = part.holders.iter().map(own).filter(|node| *node != self.node).collect();
             let whereabouts = Whereabouts { peers, ..Whereabouts::default() };
-            let part = NodeFile::new(self.clone(), volume.id, info, runs, whereabouts, pins);
+            let part = NodeFile::new(self.clone(), &volume, info, runs, whereabouts, pins);
             return Ok(Box::new(part));
         }
     }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use stoker_format::{
     ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine, crc64_zeros,
 };
+use stoker_qos::Tag;
 use stoker_ring::{Put, Retention};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, WhenAlone, Writer};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument as _;
 
+use crate::admission::working;
 use crate::cell::{Copied, Copies};
 use crate::core::{Core, add};
 use crate::drain::spill::{Spill, Spilled};
@@ -53,6 +55,11 @@ pub(crate) trait Purpose: Send + 'static {
         WhenAlone::Refuse
     }
 
+    /// What kind of work it is.
+    fn work(&self, work: Tag) -> Tag {
+        work
+    }
+
     /// The name record that goes to the drive with the last chunk, if there is one.
     fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>>;
 
@@ -69,6 +76,8 @@ pub(crate) trait Purpose: Send + 'static {
 pub(crate) struct ChunkWriter {
     core: Arc<Core>,
     volume: Arc<Volume>,
+    /// Of whom and for whom it is written.
+    work: Tag,
     version: VersionId,
     next_index: u32,
     runs: RunList,
@@ -121,6 +130,7 @@ impl ChunkWriter {
             copies: Copies::default(),
             size,
             when_alone: purpose.when_alone(),
+            work: purpose.work(core.work_on(&volume)),
             purpose: Some(purpose),
             has_litter: false,
             in_rings: 0,
@@ -163,7 +173,7 @@ impl ChunkWriter {
         let span = tracing::debug_span!(target: TRACE, "chunk", index, bytes = put.payload.len());
         let append =
             async move { core.commit_records(&volume, vec![put], when_alone).await }.instrument(span);
-        self.core.tasks.spawn_into(&mut self.appends, append);
+        self.core.tasks.spawn_into(&mut self.appends, working(self.work, append));
     }
 
     async fn land_one(&mut self) -> Result<()> {
@@ -269,7 +279,7 @@ impl ChunkWriter {
             }
         }
         match &mut self.spill {
-            Some(spill) => spill.go_on().await,
+            Some(spill) => working(self.work, spill.go_on()).await,
             None => Ok(()),
         }
         .map_err(|fault| self.spill_fault(fault))
@@ -304,7 +314,7 @@ impl ChunkWriter {
         }
         self.cut_spill();
         let spilled = match &mut self.spill {
-            Some(spill) => match spill.finish().await {
+            Some(spill) => match working(self.work, spill.finish()).await {
                 Ok(spilled) => spilled,
                 Err(fault) => return Err(self.spill_fault(fault)),
             },
@@ -335,8 +345,8 @@ impl ChunkWriter {
         }
         if !puts.is_empty() {
             self.has_litter = true;
-            let copied = self.core.commit_records(&self.volume, puts, self.when_alone).await?;
-            self.copies.add(copied);
+            let commit = self.core.commit_records(&self.volume, puts, self.when_alone);
+            self.copies.add(working(self.work, commit).await?);
         }
         while !self.appends.is_empty() {
             self.land_one().await?;
@@ -358,6 +368,8 @@ impl ChunkWriter {
         if let Some((index, waiting)) = self.pending.take() {
             self.send(index, waiting);
         }
+        // Nor whoever waits for their ceiling: what they will write is paid for before they have memory for it.
+        self.core.pass(self.work, len as u64).await?;
         let mut buf = self.core.rings.write_buffer(len).await;
         buf.set_len(0);
         Ok(buf)

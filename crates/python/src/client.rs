@@ -9,8 +9,8 @@ use serde::Serialize;
 use stoker_client::{ClientOptions, Endpoint};
 use stoker_format::VersionId;
 use stoker_store::{
-    Awaited, Condition, CopyRequest, Key, ListEntry, ListRequest, RenameMode, Result, Store, VolumeOptions,
-    WriteRequest,
+    Awaited, Condition, CopyRequest, JobLabel, Key, ListEntry, ListRequest, RenameMode, Result, Store,
+    VolumeOptions, WriteRequest,
 };
 
 use crate::error;
@@ -54,19 +54,22 @@ pub fn key(volume: &str, bytes: &[u8]) -> PyResult<Key> {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (endpoint, token=None, timeout_s=10.0, ca=None))]
+    #[pyo3(signature = (endpoint, token=None, timeout_s=10.0, ca=None, job=None))]
     fn new(
         py: Python<'_>,
         endpoint: &str,
         token: Option<String>,
         timeout_s: f64,
         ca: Option<PathBuf>,
+        job: Option<String>,
     ) -> PyResult<Client> {
         let endpoint: Endpoint =
             endpoint.parse().map_err(|fault| PyValueError::new_err(format!("{fault}")))?;
         let connect_timeout = Duration::try_from_secs_f64(timeout_s)
             .map_err(|_| PyValueError::new_err("timeout_s is not a number of seconds"))?;
-        let mut options = ClientOptions { connect_timeout, ..ClientOptions::default() };
+        let job = job.map(|job| JobLabel::parse(&job)).transpose();
+        let job = job.map_err(|fault| PyValueError::new_err(fault.message))?;
+        let mut options = ClientOptions { connect_timeout, job, ..ClientOptions::default() };
         if let Some(ca) = ca {
             options = options.trusting(&ca).map_err(|fault| PyValueError::new_err(fault.to_string()))?;
         }

@@ -23,6 +23,10 @@ use stoker_qos::{
 };
 use tokio::time::{Instant, Sleep};
 
+mod work;
+
+pub use work::{inherit, work, working};
+
 #[cfg(test)]
 mod tests;
 
@@ -253,6 +257,34 @@ impl Resource {
     pub fn set_capacity(&self, capacity: Capacity) -> bool {
         let now = self.inner.now();
         self.change_all(now, |scheduler| scheduler.set_capacity(now, capacity))
+    }
+
+    /// What it is taken to do, of which floors are parts.
+    pub fn capacity(&self) -> Capacity {
+        self.inner.state().scheduler.capacity()
+    }
+
+    /// What it was seen to do lately.
+    pub fn seen(&self) -> Capacity {
+        self.inner.state().scheduler.seen()
+    }
+
+    /// What it did before anything was seen.
+    pub fn recall(&self, capacity: Capacity) {
+        self.inner.state().scheduler.recall(capacity);
+    }
+
+    /// Other limits on operations and bytes in flight.
+    pub fn set_depth(&self, ops: u32, bytes: u64) {
+        let now = self.inner.now();
+        self.change_all(now, |scheduler| scheduler.set_depth(ops, bytes));
+    }
+
+    /// Operations and bytes in flight, and requests that wait.
+    pub fn load(&self) -> (u32, u64, usize) {
+        let state = self.inner.state();
+        let (ops, bytes) = state.scheduler.in_flight();
+        (ops, bytes, state.scheduler.waiting())
     }
 
     /// What could be promised now.

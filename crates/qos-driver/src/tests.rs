@@ -133,3 +133,68 @@ async fn a_reservation_that_nobody_renews_ends() {
     resource.reserve(Match::job(2), spec, minute).unwrap();
     assert_eq!(resource.renew(id, minute), Err(Refusal::NotFound));
 }
+
+/// Two nodes that write to each other and to themselves, as the node asks: a link, and while it is held the drive at its other end.
+#[tokio::test(start_paused = true)]
+async fn chains_of_those_who_wait_have_an_end() {
+    let narrow = || Resource::new(Settings { is_paced: false, depth_ops: 2, ..Settings::default() });
+    let (links, drives) = (Arc::new([narrow(), narrow()]), Arc::new([narrow(), narrow()]));
+    let done = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..400_usize)
+        .map(|number| {
+            let (links, drives, done) = (links.clone(), drives.clone(), done.clone());
+            tokio::spawn(async move {
+                let tag = Tag::of(CLASSES[number % CLASSES.len()]).job(number as u64 % 7);
+                let here = number % 2;
+                let local = async {
+                    let _drive = drives[here].acquire(tag, Cost::write(MIB)).await;
+                    tokio::time::sleep(Duration::from_millis(1 + number as u64 % 3)).await;
+                };
+                let copy = async {
+                    let _link = links[here].acquire(tag, Cost::write(MIB)).await;
+                    let _drive = drives[1 - here].acquire(tag, Cost::write(MIB)).await;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                };
+                tokio::join!(local, copy);
+                done.fetch_add(1, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    // Some give up, wherever they are.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    tasks.iter().step_by(5).for_each(|task| task.abort());
+    for task in tasks {
+        let _ = task.await;
+    }
+    assert!(done.load(Ordering::Relaxed) >= 320);
+    for resource in links.iter().chain(drives.iter()) {
+        assert_eq!(resource.load(), (0, 0, 0));
+    }
+}
+
+/// What nobody waits for goes on beside clients that never stop, and gets no more than its share of what they want.
+#[tokio::test(start_paused = true)]
+async fn background_work_neither_starves_nor_takes_over() {
+    let resource = Resource::new(Settings { is_paced: false, depth_ops: 4, ..Settings::default() });
+    let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let end = tokio::time::Instant::now() + Duration::from_secs(10);
+    let worker = |class: Class, at: usize| {
+        let (resource, counts) = (resource.clone(), counts.clone());
+        tokio::spawn(async move {
+            while tokio::time::Instant::now() < end {
+                let _permit = resource.acquire(Tag::of(class), Cost::bytes(MIB)).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                counts[at].fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let clients = (0..64).map(|_| worker(Class::Client, 0));
+    let tasks: Vec<_> = clients.chain((0..64).map(|_| worker(Class::Scrub, 1))).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let [clients, scrub] = [0, 1].map(|at| counts[at].load(Ordering::Relaxed));
+    // Weights are 200 and 10.
+    let share = scrub as f64 / (clients + scrub) as f64;
+    assert!((0.03..0.08).contains(&share), "{scrub} beside {clients}");
+}

@@ -3,6 +3,10 @@
 /// Of a class or of a flow, since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
+    /// Operations that were asked for.
+    pub asked_ops: u64,
+    /// Bytes that were asked for.
+    pub asked_bytes: u64,
     /// Operations that were granted.
     pub granted_ops: u64,
     /// Bytes that were granted.
@@ -22,6 +26,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    pub(crate) fn ask(&mut self, ops: u64, bytes: u64) {
+        self.asked_ops += ops;
+        self.asked_bytes += bytes;
+    }
+
     pub(crate) fn grant(&mut self, ops: u64, bytes: u64) {
         self.granted_ops += ops;
         self.granted_bytes += bytes;

@@ -21,9 +21,11 @@
 #![forbid(unsafe_code)]
 
 mod bucket;
+mod cell;
 mod counters;
 mod flow;
 mod group;
+mod meter;
 mod requests;
 mod reservation;
 mod rules;
@@ -35,6 +37,7 @@ mod tag;
 #[cfg(test)]
 mod tests;
 
+pub use cell::{can_promise, left};
 pub use counters::Counters;
 pub use group::{GROUPS, Group};
 pub use requests::Ticket;

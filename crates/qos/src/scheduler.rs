@@ -9,10 +9,11 @@ use crate::bucket::{Bucket, SECOND};
 use crate::counters::Counters;
 use crate::flow::{Flow, Place};
 use crate::group::{FINE, GROUPS, Group, Groups, virtual_of};
+use crate::meter::Meter;
 use crate::requests::{Asked, Requests, Ticket};
 use crate::reservation::Reservations;
 use crate::rules::{Match, Rules};
-use crate::settings::{Cost, OP_BYTES, Settings, Spec};
+use crate::settings::{Capacity, Cost, OP_BYTES, Settings, Spec};
 use crate::table::Table;
 use crate::tag::{CLASSES, Class, Tag};
 
@@ -110,6 +111,7 @@ pub struct Scheduler {
     ready: usize,
     pacer: Option<Bucket>,
     in_flight: (u32, u64),
+    meter: Meter,
     /// What promises took while others waited, and others did not get yet.
     owed: u64,
     classes: [Counters; 6],
@@ -134,6 +136,7 @@ impl Scheduler {
             ready: 0,
             pacer: None,
             in_flight: (0, 0),
+            meter: Meter::default(),
             owed: 0,
             classes: Default::default(),
             others,
@@ -155,8 +158,10 @@ impl Scheduler {
             None => self.find(now, tag),
         };
         let class = tag.class as usize;
+        self.classes[class].ask(u64::from(cost.ops), cost.bytes);
         let is_free = self.ready == 0 && self.blocked.first().is_none_or(|(until, ..)| *until > now);
         let Some(flow) = self.flows.get_mut(at) else { return Err(Overload::Flow) };
+        flow.counters.ask(u64::from(cost.ops), cost.bytes);
         let group = Group::of(tag.class, flow.spec.latency);
         if is_free
             && flow.lane(group).line.len == 0
@@ -244,6 +249,7 @@ impl Scheduler {
         let Granted { flow: at, stamp, cost } = granted;
         self.in_flight.0 = self.in_flight.0.saturating_sub(cost.ops);
         self.in_flight.1 = self.in_flight.1.saturating_sub(cost.bytes);
+        self.meter.end(now, cost, self.in_flight.0 == 0);
         if self.flows.stamp(at) != stamp {
             return;
         }
@@ -276,6 +282,26 @@ impl Scheduler {
         self.in_flight
     }
 
+    /// What it is taken to do, of which floors are parts.
+    pub fn capacity(&self) -> Capacity {
+        self.settings.capacity
+    }
+
+    /// What it was seen to do lately.
+    pub fn seen(&self) -> Capacity {
+        self.meter.capacity()
+    }
+
+    /// What it did before anything was seen.
+    pub fn recall(&mut self, capacity: Capacity) {
+        self.meter.recall(capacity);
+    }
+
+    /// Other limits on what is in flight. More room lets somebody go on; what is in flight beyond less of it stays there.
+    pub fn set_depth(&mut self, ops: u32, bytes: u64) {
+        (self.settings.depth_ops, self.settings.depth_bytes) = (ops.max(1), bytes.max(1));
+    }
+
     /// What work of this class got.
     pub fn class(&self, class: Class) -> Counters {
         self.classes[class as usize]
@@ -293,10 +319,10 @@ impl Scheduler {
     }
 
     pub(crate) fn set_pacer(&mut self) {
-        let Settings { capacity, burst_ns, .. } = self.settings;
+        let Settings { capacity, is_paced, burst_ns, .. } = self.settings;
         // Work of a known resource is its own time.
-        self.pacer =
-            (!capacity.is_none()).then(|| Bucket::new(SECOND, burst_ns).following(self.pacer.as_ref()));
+        self.pacer = (is_paced && !capacity.is_none())
+            .then(|| Bucket::new(SECOND, burst_ns).following(self.pacer.as_ref()));
     }
 
     /// The flow of work that was not seen before.
@@ -421,6 +447,7 @@ impl Scheduler {
     }
 
     fn give(&mut self, now: u64, at: u32, cost: Cost, work: u64) -> Granted {
+        self.meter.begin(now);
         self.in_flight.0 += cost.ops;
         self.in_flight.1 += cost.bytes;
         if let Some(pacer) = &mut self.pacer {

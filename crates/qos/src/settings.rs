@@ -25,12 +25,19 @@ pub struct Cost {
     pub bytes: u64,
     /// Operations; nearly always one.
     pub ops: u32,
+    /// They are written. It is measured apart, and else the same.
+    pub is_write: bool,
 }
 
 impl Cost {
     /// One operation of so many bytes.
     pub fn bytes(bytes: u64) -> Cost {
-        Cost { bytes, ops: 1 }
+        Cost { bytes, ops: 1, is_write: false }
+    }
+
+    /// One operation that writes so many bytes.
+    pub fn write(bytes: u64) -> Cost {
+        Cost { is_write: true, ..Cost::bytes(bytes) }
     }
 
     pub(crate) fn is_valid(self) -> bool {
@@ -114,6 +121,11 @@ impl Default for Spec {
 const BURST_NS_MAX: u64 = 60_000_000_000;
 
 impl Spec {
+    /// Refuses what makes no sense, and says why.
+    pub fn check(&self) -> Result<(), &'static str> {
+        self.fault().map_or(Ok(()), Err)
+    }
+
     /// Why it makes no sense, if it makes none.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         let reaches = |floor: Option<u64>, ceiling: Option<u64>| {
@@ -146,8 +158,11 @@ pub type Capacity = Rate;
 /// What a resource is, and how much is kept about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// What it can do; it is never given more than that, but for `burst_ns`.
+    /// What it can do, of which floors are parts.
     pub capacity: Capacity,
+    /// It is never given more than its capacity, but for `burst_ns`. Without, what is in flight is the only limit: a capacity that was
+    /// measured may be too low, and must not keep the resource from showing that.
+    pub is_paced: bool,
     /// How far ahead of its capacity it may be given work: it hides that drives and timers are not even.
     pub burst_ns: u64,
     /// Operations in flight.
@@ -170,6 +185,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             capacity: Rate::default(),
+            is_paced: true,
             burst_ns: 10_000_000,
             depth_ops: 64,
             depth_bytes: 64 << 20,

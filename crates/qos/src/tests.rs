@@ -177,7 +177,7 @@ fn nonsense_is_refused() {
     for spec in nonsense {
         assert!(matches!(reserve(spec), Err(Refusal::Invalid(_))), "{spec:?}");
     }
-    for cost in [Cost::bytes(u64::MAX), Cost { bytes: 1, ops: 0 }] {
+    for cost in [Cost::bytes(u64::MAX), Cost { ops: 0, ..Cost::bytes(1) }] {
         assert!(matches!(scheduler.submit(0, client(1), cost), Err(Overload::Size)));
     }
 }

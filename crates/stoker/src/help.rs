@@ -13,7 +13,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
             "seal", "stage", "drain", "wait", "explain", "conflict",
         ],
     ),
-    ("Jobs", &["job"]),
+    ("Jobs", &["job", "qos"]),
     ("Access", &["key", "tenant", "project", "user", "usage", "oidc", "data-key"]),
     ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "cluster", "upgrade", "join-token"]),
     ("Drives", &["drive", "ring"]),
@@ -29,6 +29,16 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         "witness",
         &["STOKER_JOIN_TOKEN=... stoker witness 10.0.0.1:9002", "stoker witness --dir /var/lib/stoker"],
     ),
+    (
+        "qos set",
+        &[
+            "stoker qos set --job train-7 --floor 2GiB --latency interactive",
+            "stoker qos set --tenant acme --ceiling 500MiB --weight 50",
+        ],
+    ),
+    ("qos ls", &["stoker qos ls"]),
+    ("qos show", &["stoker qos show train-7"]),
+    ("qos unset", &["stoker qos unset train-7"]),
     ("join-token create", &["stoker join-token create --uses 3 --ttl 2h"]),
     ("join-token ls", &["stoker join-token ls"]),
     ("join-token revoke", &["stoker join-token revoke 3f2a"]),
@@ -196,6 +206,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench catalog", &["stoker bench catalog --dir /mnt/nvme4"]),
     ("bench keys", &["stoker bench keys --dir /mnt/nvme4 --count 100000"]),
     ("bench ec", &["stoker bench ec", "stoker bench ec --schemes 14+4 --stripes 32 --json"]),
+    ("bench qos", &["stoker bench qos --dir /mnt/nvme0 --data 16GiB"]),
     ("bench interference", &["stoker bench interference --dir /mnt/nvme4"]),
 ];
 

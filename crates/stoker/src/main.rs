@@ -29,6 +29,7 @@ mod node;
 mod oidc;
 mod pack;
 mod put;
+mod qos;
 mod quota;
 mod rebuild;
 mod risk;
@@ -138,6 +139,9 @@ enum Verb {
     Project(tenant::ProjectVerb),
     /// Show what tenants, projects and users have, and may have.
     Usage(quota::UsageArgs),
+    /// Promise and allow bandwidth to jobs, tenants and volumes.
+    #[command(subcommand)]
+    Qos(qos::Verb),
     /// Make, list, change and delete users.
     #[command(subcommand)]
     User(user::Verb),
@@ -240,6 +244,7 @@ fn main() -> ExitCode {
         Verb::Tenant(verb) => tenant::run(&verb),
         Verb::Project(verb) => tenant::run_project(&verb),
         Verb::Usage(args) => quota::run_usage(&args),
+        Verb::Qos(verb) => qos::run(&verb),
         Verb::User(verb) => user::run(&verb),
         Verb::Oidc(verb) => oidc::run(&verb),
         Verb::Audit(verb) => audit::run(&verb),

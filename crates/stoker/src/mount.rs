@@ -13,7 +13,7 @@ use std::time::Duration;
 use stoker_files::{Files, Options};
 use stoker_format::crc64;
 use stoker_gateway_fuse::{Mount, MountOptions};
-use stoker_store::{ErrorKind, LockClient, Store};
+use stoker_store::{ErrorKind, JobLabel, LockClient, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -76,6 +76,9 @@ pub struct Args {
     /// nothing.
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = LockScope::Cluster)]
     locks: LockScope,
+    /// The job that works through this mount: what is promised to it and allowed to it counts for what is read and written here.
+    #[arg(long, value_name = "JOB", env = "STOKER_JOB", value_parser = JobLabel::parse)]
+    job: Option<JobLabel>,
     /// Requests that are worked on at once.
     #[arg(long, value_name = "COUNT", default_value_t = 32)]
     threads: usize,
@@ -207,13 +210,22 @@ fn wanted(args: &Args) -> Result<Vec<Wanted>, Failure> {
     Ok(wanted)
 }
 
+/// The node that serves it, for the job of the mount.
+fn target(args: &Args) -> Target {
+    let target = args.target.clone();
+    match &args.job {
+        Some(job) => target.for_job(job.clone()),
+        None => target,
+    }
+}
+
 /// Mounts all or none.
 async fn mount_all(
     args: &Args,
     wanted: &[Wanted],
     runtime: &tokio::runtime::Handle,
 ) -> Result<Vec<(PathBuf, Mount)>, Failure> {
-    let client: Arc<dyn Store> = Arc::new(args.target.connect().await?);
+    let client: Arc<dyn Store> = Arc::new(target(args).connect().await?);
     let mut mounts: Vec<(PathBuf, Mount)> = Vec::with_capacity(wanted.len());
     for one in wanted {
         match mount(args, one, client.clone(), wanted.len(), runtime.clone()).await {

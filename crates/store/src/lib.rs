@@ -32,6 +32,7 @@ mod outage;
 mod past;
 mod patience;
 mod people;
+mod qos;
 mod receipt;
 mod set;
 mod store;
@@ -41,7 +42,7 @@ mod who;
 mod write;
 
 pub use alone::{alone, alone_many, is_alone};
-pub use behalf::{asked_by, asker};
+pub use behalf::{asked_by, asker, in_job, job};
 pub use copies::{
     CopyFacts, CopyPlace, Reach, class_words, commit_words, copies_words, receipt_copies_words,
 };
@@ -96,6 +97,10 @@ pub use people::{
     AccountInfo, AccountName, PROJECTS_MAX, People, PeopleChange, ProjectInfo, QuotaLimits, TENANTS_MAX,
     TenantInfo, TokenCheck, USER_PLACES_MAX, USERS_MAX, UserInfo, UserRights,
 };
+pub use qos::{
+    QOS_POLICIES_MAX, QOS_REQUEST_LEN_MAX, QosFlow, QosInfo, QosRate, QosReport, QosRequest, QosSeen,
+    QosShare, QosSpec, QosSubject,
+};
 pub use receipt::{Awaited, Holder, Receipt};
 pub use set::{
     SET_DEADLINE_S_DEFAULT, SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId,
@@ -109,7 +114,7 @@ pub use volume::{
     WhenAlone, check_bucket_name, check_volume_name,
 };
 pub use who::{
-    Context, Principal, TENANT_DEFAULT, TENANT_MARK, UserName, WHO_NAME_LEN_MAX, WorkClass, check_who_name,
-    full_volume_name, owner_entry, split_owner, volume_tenant,
+    Context, JOB_LABEL_LEN_MAX, JobLabel, Principal, TENANT_DEFAULT, TENANT_MARK, UserName, WHO_NAME_LEN_MAX,
+    WorkClass, check_who_name, full_volume_name, owner_entry, split_owner, volume_tenant,
 };
 pub use write::{AttributesChange, Condition, CopyRequest, Finish, RenameMode, WriteRequest};

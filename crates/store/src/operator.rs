@@ -12,6 +12,7 @@ use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::outage::Outages;
 use crate::people::{AccountInfo, People, PeopleChange};
+use crate::qos::{QosInfo, QosReport, QosRequest, QosSeen, QosShare};
 use crate::receipt::Receipt;
 use crate::volume::{VolumeInfo, VolumeOptions};
 
@@ -421,6 +422,19 @@ pub enum Order {
     },
     /// When access keys stop to work.
     KeyTimes,
+    /// Policies of admission, and how they fare.
+    Qos,
+    /// Promise and allow something to somebody's work.
+    QosSet(Box<QosRequest>),
+    /// End a policy.
+    QosUnset {
+        /// Its id.
+        id: String,
+    },
+    /// What a node sees of admission: asked by the node that divides promises.
+    QosSeen,
+    /// What of the policies is a node's: told by the node that divides promises.
+    QosShares(Vec<QosShare>),
 }
 
 /// The level of a cluster: in which forms its nodes write rows, messages and files. It rises by itself once every node can read the next
@@ -522,6 +536,12 @@ pub enum Report {
     Accounts(Vec<AccountInfo>),
     /// Of [`Order::KeyTimes`]: public parts of the keys that stop to work, and when, milliseconds since 1970.
     KeyTimes(Vec<(String, u64)>),
+    /// Of [`Order::Qos`].
+    Qos(Box<QosReport>),
+    /// Of [`Order::QosSet`].
+    QosPolicy(Box<QosInfo>),
+    /// Of [`Order::QosSeen`].
+    QosSeen(QosSeen),
 }
 
 impl Order {
@@ -551,6 +571,8 @@ impl Order {
             | Order::People
             | Order::Accounts
             | Order::KeyTimes
+            | Order::Qos
+            | Order::QosSeen
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -571,6 +593,9 @@ impl Order {
             | Order::JoinTokenCreate { .. }
             | Order::JoinTokenRevoke { .. }
             | Order::NodeRemove { .. }
+            | Order::QosSet(_)
+            | Order::QosUnset { .. }
+            | Order::QosShares(_)
             | Order::DriveRemove { .. } => false,
         }
     }

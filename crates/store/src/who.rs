@@ -44,6 +44,58 @@ impl fmt::Display for UserName {
     }
 }
 
+/// Longest name of a job.
+pub const JOB_LABEL_LEN_MAX: usize = 64;
+
+/// The name of a job, as its scheduler calls it. Whoever connects says it: it decides how soon work is done, never what may be done.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct JobLabel(Arc<str>);
+
+impl JobLabel {
+    /// Reads a name: letters, digits and `.`, `_`, `-`, `:`, starting with a letter or digit.
+    pub fn parse(text: &str) -> Result<JobLabel> {
+        let bytes = text.as_bytes();
+        let is_known = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-:".contains(byte);
+        let is_sound = bytes.len() <= JOB_LABEL_LEN_MAX
+            && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+            && bytes.iter().all(is_known);
+        if is_sound {
+            return Ok(JobLabel(text.into()));
+        }
+        let message = format!(
+            "`{}` cannot name a job: 1 to {JOB_LABEL_LEN_MAX} letters, digits and `.`, `_`, `-`, `:`, starting with a letter or digit",
+            text.chars().take(JOB_LABEL_LEN_MAX).collect::<String>().escape_debug()
+        );
+        Err(StoreError::new(ErrorKind::Invalid, message))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for JobLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for JobLabel {
+    type Error = StoreError;
+
+    fn try_from(text: String) -> Result<JobLabel> {
+        JobLabel::parse(&text)
+    }
+}
+
+impl From<JobLabel> for String {
+    fn from(job: JobLabel) -> String {
+        job.as_str().to_owned()
+    }
+}
+
 /// Who asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Principal {
@@ -184,6 +236,17 @@ mod tests {
         check("alice", Some(("default", "alice")));
         for bad in ["", "/", "acme/", "acme/al", "Acme/alice", "acme/ali_ce", "acme/alice/x", "-acme/alice"] {
             check(bad, None);
+        }
+    }
+
+    #[test]
+    fn jobs_are_named_as_schedulers_name_them() {
+        for good in ["1234", "1234_7", "slurm:1234.0", "train-llama", "A", &"x".repeat(JOB_LABEL_LEN_MAX)] {
+            assert_eq!(JobLabel::parse(good).unwrap().as_str(), good);
+        }
+        let long = "x".repeat(JOB_LABEL_LEN_MAX + 1);
+        for bad in ["", "-x", "a b", "a/b", "a\n", "\u{e9}", long.as_str()] {
+            assert_eq!(JobLabel::parse(bad).unwrap_err().kind, ErrorKind::Invalid, "{bad}");
         }
     }
 

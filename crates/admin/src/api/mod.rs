@@ -11,6 +11,7 @@ mod log;
 mod node;
 mod openapi;
 mod plan;
+mod qos;
 mod routes;
 mod schema;
 mod sets;

@@ -6,7 +6,7 @@ use http::Method;
 use stoker_store::BoxFuture;
 
 use super::given::Given;
-use super::{Answered, alerts, fleet, history, jobs, keys, log, node, plan, sets, slo, volumes};
+use super::{Answered, alerts, fleet, history, jobs, keys, log, node, plan, qos, sets, slo, volumes};
 use crate::access::Role;
 use crate::answer::Asked;
 
@@ -47,6 +47,7 @@ pub type Handler = fn(Arc<Asked>, Given) -> BoxFuture<'static, Answered>;
 pub enum Verb {
     Get,
     Post,
+    Patch,
 }
 
 impl Verb {
@@ -54,6 +55,7 @@ impl Verb {
         match self {
             Verb::Get => "GET",
             Verb::Post => "POST",
+            Verb::Patch => "PATCH",
         }
     }
 
@@ -84,7 +86,7 @@ pub struct Route {
 impl Route {
     /// True if it may change something.
     pub fn changes(&self) -> bool {
-        self.verb == Verb::Post
+        self.verb != Verb::Get
     }
 
     /// The values of the names in braces if a path is this one, still percent-encoded.
@@ -114,6 +116,7 @@ pub const PATH_PARAMETERS: &[Parameter] = &[
     needed("set", Kind::Number { min: 0, max: u64::MAX }, "Id of a checkpoint set in its volume."),
     needed("access_key", Kind::Text, "Public part of an access key."),
     needed("id", Kind::Text, "Id of a join token."),
+    needed("export", Kind::Text, "Id of an export."),
     needed("kind", Kind::Text, "io, design, gravity, kv or slo."),
     needed("job", Kind::Text, "Id of a job, or tenant and id with a percent-encoded slash between."),
 ];
@@ -649,6 +652,33 @@ pub static ROUTES: &[Route] = &[
         "Nothing",
         "Done",
     ),
+    // Admission.
+    get("/api/v1/qos", call!(qos::policies), "Policies, with what is given and used.", NONE, "QosPolicies"),
+    get(
+        "/api/v1/exports",
+        call!(qos::exports),
+        "Exports: what was handed out with a policy.",
+        NONE,
+        "Exports",
+    ),
+    post(
+        "/api/v1/exports",
+        call!(qos::create),
+        "Hand a volume or a part of it to a job or a tenant, with a policy.",
+        "ExportNew",
+        "QosPolicy",
+    ),
+    Route {
+        verb: Verb::Patch,
+        ..post(
+            "/api/v1/exports/{export}/qos",
+            call!(qos::change),
+            "Change what an export is promised and allowed.",
+            "QosChange",
+            "QosPolicy",
+        )
+    },
+    post("/api/v1/exports/{export}/remove", call!(qos::remove), "End an export.", "Nothing", "Done"),
     // The planner.
     get(
         "/api/v1/plan",

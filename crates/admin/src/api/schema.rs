@@ -199,6 +199,14 @@ pub const SHAPES: &[(&str, &str)] = &[
         "JoinTokenMade",
         "join_token:text id:text state:text created_ms:int expires_ms:int uses_max:int nodes:[text]",
     ),
+    ("Rate", "bytes_per_s:int? ops_per_s:int?"),
+    (
+        "QosPolicy",
+        "id:text tenant:text? job:text? volume:text? prefix:text? created_ms:int floor:Rate ceiling:Rate weight:int \
+         latency:interactive|bulk burst_ms:int given:Rate used:Rate waiting:int",
+    ),
+    ("QosPolicies", "policies:[QosPolicy] capacity:Rate free:Rate silent:int"),
+    ("Exports", "exports:[QosPolicy]"),
     ("PlanModels", "models:[PlanModel] constants:[any] changes:[any]"),
     ("PlanModel", "name:text kind:text model:stoker|lab words:text fields:[any]"),
     (
@@ -239,6 +247,12 @@ pub const BODIES: &[(&str, &str)] = &[
     ("KeyNew", "read_only?:bool prefixes?:[word] uid?:u32 gid?:u32"),
     ("KeyRotate", "grace_s?:u32?"),
     ("JoinTokenNew", "ttl_s?:u32? uses?:u32?"),
+    (
+        "QosChange",
+        "floor_bytes_per_s?:int? floor_ops_per_s?:int? ceiling_bytes_per_s?:int? ceiling_ops_per_s?:int? weight?:u32? \
+         latency?:interactive|bulk burst_ms?:u32?",
+    ),
+    ("ExportNew", "volume:word prefix?:text tenant?:text? job?:text? qos?:QosChange idempotency_key?:text?"),
     ("PlanRequest", "inputs:Anything model?:lab|stoker calibration?:any change?:text?"),
     ("PlanKeep", "kind:word job:word inputs:Anything model?:lab|stoker calibration?:any"),
     (

@@ -235,6 +235,7 @@ fn document_and_table_are_the_same() {
             "KeyNew",
             "KeyRotate",
             "JoinTokenNew",
+            "QosChange",
             "Remove",
             "JobSubmit",
             "JobStart",

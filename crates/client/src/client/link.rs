@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use stoker_format::{ClusterId, crc32c};
 use stoker_store::{ErrorKind, HatchIn, Result, StoreError};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
@@ -24,7 +24,7 @@ use crate::endpoint::Endpoint;
 use crate::fault::Fault;
 use crate::frame::{self, DataSum, FLAG_MORE, Header, Kind, OutFrame, RESPONSE_LEN_MAX, UNSUMMED_VERSION};
 use crate::hello::{self, Proof, Welcome};
-use crate::message::{self, Request, Response};
+use crate::message::{self, JOBS_SINCE, Request, Response};
 use crate::outbox::Outbox;
 use crate::socket::{ReadHalf, Stream};
 
@@ -411,6 +411,10 @@ pub(super) async fn dial(
     let connected = timeout(options.connect_timeout, async {
         let mut stream = Stream::connect(endpoint, options.trust.as_ref()).await?;
         let welcome = hello::greet(&mut stream, token, proof).await?;
+        if let Some(label) = options.job.clone().filter(|_| welcome.version >= JOBS_SINCE) {
+            let frame = OutFrame::control(Kind::Request, 0, &Request::ForJob { label });
+            stream.write_all(&frame.head).await?;
+        }
         Ok::<_, Fault>((stream, welcome))
     });
     match connected.await {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_format::ClusterId;
-use stoker_store::{ErrorKind, Result, StoreError, is_alone};
+use stoker_store::{ErrorKind, JobLabel, Result, StoreError, is_alone};
 use stoker_tls::Trust;
 use tokio::sync::Mutex;
 
@@ -52,6 +52,8 @@ pub struct ClientOptions {
     pub leases: bool,
     /// Whose certificates are taken at endpoints in TLS; by default those that the system trusts.
     pub trust: Option<Trust>,
+    /// The job that the connection works for. Nodes of releases that know no jobs are not told.
+    pub job: Option<JobLabel>,
 }
 
 impl ClientOptions {
@@ -70,6 +72,7 @@ impl Default for ClientOptions {
             stall_timeout: Duration::from_secs(60),
             leases: true,
             trust: None,
+            job: None,
         }
     }
 }

@@ -138,7 +138,8 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         | Request::SetShard { .. }
         | Request::Finish { .. }
         | Request::FinishOn { .. }
-        | Request::Hatch { .. } => return Err(misplaced()),
+        | Request::Hatch { .. }
+        | Request::ForJob { .. } => return Err(misplaced()),
     })
 }
 

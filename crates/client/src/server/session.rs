@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_access::Guarded;
-use stoker_store::{ErrorKind, File, HatchOut, Result, Seek, StoreError, Writer};
+use stoker_store::{ErrorKind, File, HatchOut, JobLabel, Result, Seek, StoreError, Writer};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
@@ -54,6 +54,8 @@ pub(super) struct Session {
     pub descriptors: Option<Arc<Semaphore>>,
     /// Memory that the client shares with this node, and its part of what all clients may have.
     pub hatch: OnceLock<(HatchOut, OwnedSemaphorePermit)>,
+    /// For which job it works, if it said so.
+    job: OnceLock<JobLabel>,
     /// Requests whose answer is not written yet.
     slots: AtomicUsize,
     calmer: Notify,
@@ -82,6 +84,7 @@ pub(super) async fn serve(shared: Arc<Shared>, stream: Stream, version: u16, vie
         version,
         descriptors,
         hatch: OnceLock::new(),
+        job: OnceLock::new(),
         read_bytes: Arc::new(Semaphore::new(shared.options.read_share())),
         slots: AtomicUsize::new(0),
         calmer: Notify::new(),
@@ -259,6 +262,9 @@ impl Session {
     ) -> std::result::Result<(), Fault> {
         let id = header.id;
         let request: Request = message::decode(control)?;
+        if let Request::ForJob { label } = request {
+            return self.job.set(label).map_err(|_| Fault::broken("a connection works for one job"));
+        }
         let limit = self.shared.options.requests_max;
         if self.slots.fetch_add(1, Ordering::Relaxed) >= limit {
             self.slots.fetch_sub(1, Ordering::Relaxed);
@@ -334,7 +340,8 @@ impl Call {
         let shared = self.session.shared.clone();
         let times = shared.times.of(&request);
         let begun = Instant::now();
-        self.carry_out(request, dropped).await;
+        let job = self.session.job.get().cloned();
+        stoker_store::in_job(job, self.carry_out(request, dropped)).await;
         if let Some(times) = times {
             times.note(begun.elapsed());
         }

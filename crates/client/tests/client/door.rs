@@ -260,6 +260,35 @@ async fn reads_go_on_after_a_restart_and_changes_say_that_nobody_knows() {
 }
 
 #[tokio::test]
+async fn a_connection_works_for_its_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = Memory::new();
+    let server = serve(&memory, folder.path().join("s"), ServerOptions::default());
+    let job = JobLabel::parse("train-7").unwrap();
+    let options = ClientOptions { job: Some(job.clone()), ..ClientOptions::default() };
+    let client = Client::connect_with(&server.addresses()[0], None, options).await.unwrap();
+    put(&client, "a", b"bytes", None).await.unwrap();
+    assert_eq!(
+        memory.jobs.lock().unwrap()["finish"],
+        Some(job.clone()),
+        "writers, which outlive their request"
+    );
+    // Threads that may be blocked have connections of their own, which say so too.
+    let runtime = tokio::runtime::Handle::current();
+    let alone = client.clone();
+    tokio::task::spawn_blocking(move || {
+        stoker_store::alone(|| runtime.block_on(async { alone.stat("data", &key("a")).await })).unwrap()
+    })
+    .await
+    .unwrap();
+    assert_eq!(memory.jobs.lock().unwrap()["stat"], Some(job));
+    let other = Client::connect(&server.addresses()[0], None).await.unwrap();
+    other.stat("data", &key("a")).await.unwrap();
+    assert_eq!(memory.jobs.lock().unwrap()["stat"], None);
+    server.stop(Duration::from_secs(10)).await;
+}
+
+#[tokio::test]
 async fn a_node_that_is_gone_is_unavailable() {
     let folder = tempfile::tempdir().unwrap();
     let memory = Memory::new();

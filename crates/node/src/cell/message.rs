@@ -8,6 +8,7 @@ use stoker_format::{ChunkId, KeyId, Seal, VersionId};
 use stoker_schema::level::Level;
 use stoker_store::{ErrorKind, Order, Report, Result, StoreError, Subject};
 
+use crate::admission::WireWork;
 use crate::sealing::SealedPart;
 
 /// The form of these messages; a node reads its own and the one before.
@@ -280,10 +281,28 @@ pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     postcard::to_extend(message, vec![VERSION]).expect("plain data encodes")
 }
 
+/// A question, and behind it whose work it is. Releases that do not know of that look at nothing behind a question.
+pub(super) fn encode_for(ask: &Ask, work: WireWork) -> Vec<u8> {
+    let mut bytes = encode(ask);
+    bytes.extend(postcard::to_allocvec(&work).expect("numbers can be written"));
+    bytes
+}
+
+/// The same read back; of an older release, work of nobody.
+pub(super) fn decode_for(bytes: &[u8]) -> Result<(Ask, Option<WireWork>)> {
+    let (ask, rest) = split::<Ask>(bytes)?;
+    Ok((ask, postcard::from_bytes(rest).ok()))
+}
+
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    split(bytes).map(|(value, _)| value)
+}
+
+/// A message, and what stands behind it.
+fn split<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8])> {
     let broken = |what: String| StoreError::new(ErrorKind::Invalid, format!("a message of a peer: {what}"));
     match bytes.split_first() {
-        Some((&VERSION, body)) => postcard::from_bytes(body).map_err(|fault| broken(fault.to_string())),
+        Some((&VERSION, body)) => postcard::take_from_bytes(body).map_err(|fault| broken(fault.to_string())),
         Some((version, _)) => Err(broken(format!("form {version}; this release knows {VERSION}"))),
         None => Err(broken("it is empty".into())),
     }
@@ -314,6 +333,19 @@ mod tests {
         for broken in [&[][..], &[0, 1], &[VERSION], &[VERSION, 200], &[9, 0]] {
             assert_eq!(decode::<Ask>(broken).unwrap_err().kind, ErrorKind::Invalid, "{broken:?}");
         }
+    }
+
+    #[test]
+    fn work_stands_behind_a_question() {
+        let ask = Ask::Read { chunk: ([3; 12], 9), offset: 1, len: 2, verified: false, lake: None };
+        let work = WireWork::of(stoker_qos::Tag::of(stoker_qos::Class::Repair).job(7).volume(3));
+        let bytes = encode_for(&ask, work);
+        assert_eq!(decode_for(&bytes).unwrap(), (ask.clone(), Some(work)));
+        // A release that does not know of it reads the question, and this one reads one without.
+        let old: Ask = postcard::from_bytes(&bytes[1..]).unwrap();
+        assert_eq!(old, ask);
+        assert_eq!(decode_for(&encode(&ask)).unwrap(), (ask.clone(), None));
+        assert_eq!(decode_for(&[encode(&ask), vec![0xff; 40]].concat()).unwrap(), (ask, None));
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(crate) struct Cell {
     /// Nodes that took writes when all files here last had the copies of their class.
     raised_for: Mutex<Vec<NodeId>>,
     pub rebuilder: Rebuilder,
+    /// Who may use the way to another node now.
+    pub links: crate::admission::Links,
     pub stats: CellStats,
 }
 
@@ -103,6 +105,7 @@ impl Cell {
             reconsider,
             raised_for,
             rebuilder: Rebuilder::new(rebuild),
+            links: Default::default(),
             stats: CellStats::default(),
         }
     }

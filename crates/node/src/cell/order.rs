@@ -40,6 +40,11 @@ impl Core {
             Order::History { since_ms, every_ms, .. } => Ok(self.history_here(since_ms, every_ms)),
             Order::DriveLosses { drive, .. } => self.drive_losses(&drive).await.map(Report::Lost),
             Order::Fabric { to, .. } => self.fabric_here(&to).await,
+            Order::QosSeen => Ok(Report::QosSeen(self.seen_here())),
+            Order::QosShares(parts) => {
+                self.admission.shares.take_parts(parts);
+                Ok(Report::Done)
+            }
             other => {
                 let message = format!("one node does not ask this of another: {other:?}");
                 Err(StoreError::new(ErrorKind::Invalid, message))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::sync::Arc;
 
 use stoker_format::{BLOCK, ChunkId, NodeId, Seal, VersionId, VolumeId, crc32c};
+use stoker_qos::{COST_BYTES_MAX, Cost};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Order, Report, Result, StoreError};
 
@@ -12,6 +13,7 @@ use super::message::{
     self, Answer, AppendHead, Ask, IDS_MAX, JobAsk, JobHolds, LakeHead, Seals, from_wire, to_wire,
 };
 use super::{Body, Cell, Greeting, Summed, unreachable};
+use crate::admission::{WireWork, admit, tag};
 use crate::sealing::SealedPart;
 
 /// Longest wait for a node that is one of many in a view.
@@ -63,7 +65,9 @@ impl Cell {
             _ => 0,
         };
         let Some(wire) = self.wire() else { return Err(unreachable(node, "this node is in no cluster")) };
-        let (head, body) = wire.call(node, message::encode(ask), body, answer_len, deadline).await?;
+        let (head, body) = wire
+            .call(node, message::encode_for(ask, WireWork::of(tag())), body, answer_len, deadline)
+            .await?;
         Ok((message::decode::<Answer>(&head)?.ok()?, body))
     }
 
@@ -86,6 +90,8 @@ impl Cell {
             None => Ask::Append(head),
             Some(seals) => Ask::AppendSealed { head, seals },
         };
+        let cost = Cost::write((bytes.bytes.len() as u64).min(COST_BYTES_MAX));
+        let _permit = admit(&self.links.of(node), tag(), cost).await?;
         // A peer that is suspected in the middle of it is not waited for: there are others.
         let given_up = async {
             loop {
@@ -122,6 +128,9 @@ impl Cell {
         let (offset, len) = (range.start as u32, range.len() as u32);
         let chunk = to_wire(&chunk);
         let ask = |verified| Ask::Read { chunk, offset, len, verified, lake: lake.clone() };
+        let permit = admit(&self.links.of(node), tag(), Cost::bytes(range.len() as u64)).await?;
+        // A lake that hangs must not stop the way to the node that asks it.
+        let _permit = Some(permit).filter(|_| lake.is_none());
         let (buf, sealed) = self.read_by(node, ask).await?;
         let fits = match &sealed {
             None => buf.len() == range.len(),
@@ -143,6 +152,7 @@ impl Cell {
             return self.read_on(node, chunk, 0..len, None).await.map(|(buf, _)| (buf, None));
         }
         let (chunk, wanted) = (to_wire(&chunk), len as u32);
+        let _permit = admit(&self.links.of(node), tag(), Cost::bytes(u64::from(wanted))).await?;
         let ask = |verified| Ask::ReadStored { chunk, len: wanted, verified };
         match self.read_by(node, ask).await? {
             (buf, None) if buf.len() == len => Ok((buf, None)),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, Seal, VersionId};
+use stoker_qos::Cost;
 use stoker_ring::{ErrorKind as RingKind, Put, Retention};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Result};
@@ -286,10 +287,12 @@ impl Core {
         for _ in 0..crate::reader::LOOKS_MAX {
             let Some(drive) = self.rings.position(&chunk, range.end) else { return Ok(None) };
             let Some(place) = self.rings.drive(drive) else { continue };
+            let permit = place.admit(Cost::bytes(range.len() as u64)).await?;
             let read = match verified {
                 true => place.ring.read(chunk, range.start, range.len()).await,
                 false => place.ring.read_unchecked(chunk, range.start, range.len()).await,
             };
+            drop(permit);
             match read {
                 Ok(view) => {
                     let sealed = view.sealed().map(SealedPart::of);

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
 use stoker_format::{ChunkId, DriveId, NodeId, VersionId};
+use stoker_qos::{Class, Tag};
 use stoker_schema::names::{Located, Spot, dirty_writes};
 use stoker_schema::rows::{DirtyRow, Drain, EntryRow, FileRow, HolderRow, RepairRow, RowValue, keys};
 use stoker_store::Result;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 
 use super::Protected;
 use super::parts::PartPlace;
+use crate::admission::working;
 use crate::core::{Core, add};
 use crate::rings::Standing;
 use crate::volumes::Volume;
@@ -390,7 +392,7 @@ impl Core {
                 self.tasks.spawn_into(&mut running, async move {
                     let _work = work;
                     core.cell.rebuilder.turn(task.bytes).await;
-                    let done = core.repair(&task).await;
+                    let done = working(Tag::of(Class::Repair), core.repair(&task)).await;
                     (task, done)
                 });
             }

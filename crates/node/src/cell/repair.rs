@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stoker_format::{ChunkId, NodeId, VersionId};
+use stoker_qos::{Class, Tag};
 use stoker_schema::rows::{DirtyRow, Drain, RowValue, keys};
 use stoker_store::{Result, Spread};
 
+use crate::admission::working;
 use crate::core::{Core, add, nodes};
 use crate::error;
 
@@ -24,7 +26,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     while !core.closing.load(Ordering::Relaxed) {
         let mut woken = std::pin::pin!(core.cell.wake.notified());
         woken.as_mut().enable();
-        if let Err(fault) = core.look_after_cell(looks).await {
+        if let Err(fault) = working(Tag::of(Class::Repair), core.look_after_cell(looks)).await {
             tracing::warn!("looking after the cell: {fault}");
         }
         looks += 1;

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use stoker_cluster::PeerService;
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
+use stoker_qos::{Class, Tag};
 use stoker_ring::{Put, Retention};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{BoxFuture, Buf, ErrorKind, Result, StoreError, Subject};
@@ -13,6 +14,7 @@ use super::message::{self, Answer, AppendHead, Ask, LakeHead, Seals, from_wire};
 use super::peers::chunks_of;
 use super::protect::Part;
 use super::{Body, Summed};
+use crate::admission::{WireWork, working};
 use crate::core::{Core, add};
 use crate::node::Node;
 use crate::reader::Slice;
@@ -24,8 +26,11 @@ const READ_LEN_MAX: u32 = 16 << 20;
 impl Node {
     /// Answers a peer.
     pub async fn serve_peer(&self, from: NodeId, head: &[u8], body: Body) -> (Vec<u8>, Body) {
-        let answered = match message::decode::<Ask>(head) {
-            Ok(ask) => self.core.answer(from, ask, body).await,
+        let answered = match message::decode_for(head) {
+            Ok((ask, work)) => {
+                let work = work.map_or(Tag::of(Class::Client), WireWork::tag);
+                working(work, self.core.answer(from, ask, body)).await
+            }
             Err(fault) => Err(fault),
         };
         let (answer, body) =

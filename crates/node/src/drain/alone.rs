@@ -125,7 +125,7 @@ impl Core {
         };
         let runs = job.runs.runs().to_vec();
         let (info, pins) = (Core::info(key, &job.row)?, vec![self.pins.pin(version)]);
-        let open = NodeFile::new(self.clone(), volume.id, info, runs, Whereabouts::default(), pins);
+        let open = NodeFile::new(self.clone(), volume, info, runs, Whereabouts::default(), pins);
         // Somebody waits for it.
         let _demand = self.drainer.pace.demand();
         match self.send(lake.as_ref(), volume, &job.row, &mut claim, Some(&open)).await {

@@ -25,11 +25,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Commit, Range, Row, Write, prefix_end};
 use stoker_format::{VersionId, VolumeId};
+use stoker_qos::{Class, Tag};
 use stoker_schema::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
 use stoker_store::{BoxFuture, DrainPolicy, Result, StoreError, Subject};
 use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
+use crate::admission::working;
 use crate::core::Core;
 use crate::volumes::Volume;
 use crate::{TRACE, clock, error};
@@ -417,7 +419,7 @@ impl Core {
             let work = self.work.begin();
             self.tasks.spawn(async move {
                 let _work = work;
-                let ended = core.drain_version(&task).await;
+                let ended = working(Tag::of(Class::Drain), core.drain_version(&task)).await;
                 let now_ms = clock::now_ms();
                 {
                     let mut planner = core.drainer.planner.lock().unwrap();

@@ -95,6 +95,7 @@ impl Core {
         all.extend(self.lake_numbers(&volumes));
         all.extend(self.sums.counters());
         all.extend(self.account_counters());
+        all.extend(self.admission_numbers());
         all.extend(self.sources.counters(self.source_names(volumes)));
         Ok(all)
     }

@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use stoker_format::NodeId;
+use stoker_qos::Cost;
 use stoker_ring::ErrorKind as RingKind;
 use stoker_store::{ErrorKind, Result, StoreError};
 use tracing::Instrument as _;
@@ -283,7 +284,10 @@ impl Core {
         let chunk = wish.slice.chunk;
         for _ in 0..LOOKS_MAX {
             let Some(place) = self.rings.drive(drive) else { return Err(rings::missing(&chunk)) };
-            match self.read_drive(&place.ring, chunk, wish.piece, wish.range.clone()).await {
+            let permit = place.admit(Cost::bytes(wish.range.len() as u64)).await?;
+            let read = self.read_drive(&place.ring, chunk, wish.piece, wish.range.clone()).await;
+            drop(permit);
+            match read {
                 Ok(bytes) => return Ok(bytes),
                 // Moved or dropped between the look and the read.
                 Err(DriveFault::Ring(fault)) if fault.kind == RingKind::NotFound => {

@@ -18,6 +18,7 @@ use stoker_store::{
 };
 use tokio::sync::OnceCell;
 
+use crate::admission::{AdmittedLake, LakeGates};
 use crate::sealing::{Vault, data_keys};
 use crate::versions::KnownVersioning;
 use crate::{clock, error};
@@ -51,16 +52,20 @@ pub(crate) struct Volume {
 pub(crate) struct Lakes {
     pub options: LakeOptions,
     pub opener: Option<LakeOpener>,
+    pub gates: Arc<LakeGates>,
 }
 
 impl Lakes {
     async fn open(&self, url: &str, create_root: bool) -> stoker_lake::Result<Arc<dyn Lake>> {
-        if let Some(opener) = &self.opener {
-            return Ok((opener.0)(url));
-        }
-        let mut options = self.options.clone();
-        options.create_root |= create_root;
-        stoker_lake::open(url, &options).await
+        let lake = match &self.opener {
+            Some(opener) => (opener.0)(url),
+            None => {
+                let mut options = self.options.clone();
+                options.create_root |= create_root;
+                stoker_lake::open(url, &options).await?
+            }
+        };
+        Ok(Arc::new(AdmittedLake { lake, gate: self.gates.of(url) }))
     }
 
     /// True if opening it waits for nobody.
@@ -491,7 +496,7 @@ mod tests {
     #[tokio::test]
     async fn an_older_row_brings_no_volume_back() {
         let catalog = Arc::new(Memory::new());
-        let lakes = Lakes { options: Default::default(), opener: None };
+        let lakes = Lakes { gates: Default::default(), options: Default::default(), opener: None };
         let vault = Arc::new(Vault::open(&Default::default(), &[[1; 32]]).unwrap());
         let volumes = Volumes::new(catalog.clone(), None, lakes, VolumePolicy::default(), vault);
         for has_work in [false, true] {

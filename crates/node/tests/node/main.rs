@@ -28,6 +28,7 @@ mod minutes;
 mod missing;
 mod open_reads;
 mod power;
+mod qos;
 mod quota;
 mod reads;
 mod records;

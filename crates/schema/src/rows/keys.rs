@@ -535,6 +535,21 @@ pub fn join_token(id: [u8; 8]) -> Vec<u8> {
     [JOIN_TOKENS, &id].concat()
 }
 
+/// Every policy of admission.
+pub const QOS: &[u8] = b"!qos/";
+/// Written with every change of a policy.
+pub const QOS_ROUND: &[u8] = b"!qos-round";
+
+/// `!qos/` id: a policy of admission.
+pub fn qos(id: &str) -> Vec<u8> {
+    [QOS, id.as_bytes()].concat()
+}
+
+/// The id of a policy.
+pub fn qos_id(key: &[u8]) -> Option<String> {
+    String::from_utf8(key.strip_prefix(QOS)?.to_vec()).ok()
+}
+
 /// Every node that no other one has reached yet.
 pub const UNREACHED: &[u8] = b"!unreached/";
 /// Every node that is to be removed for good.

@@ -17,6 +17,7 @@ mod node;
 mod past;
 mod people;
 mod place;
+mod qos;
 mod set;
 mod upload;
 mod volume;
@@ -40,6 +41,7 @@ pub use node::{
 pub use past::{PastRow, RetentionRow, VERSIONS_SINCE};
 pub use people::{PlainRow, QuotaRow, TokenPart, UserRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};
+pub use qos::QosRow;
 pub use set::{Abort, OpenSetRow, SetRow, SetState, SetWork, ShardRow};
 pub use upload::{AnswerRow, CompletedRow, PartRow, UploadRow};
 pub use volume::{AccessKeyRow, SettingRow, VolumeRow};

@@ -55,6 +55,8 @@ pub struct Inner {
     pub live: watch::Sender<usize>,
     /// Calls that have begun, by name.
     pub begun: watch::Sender<Vec<&'static str>>,
+    /// For which job each was, the last time.
+    pub jobs: Mutex<BTreeMap<&'static str, Option<JobLabel>>>,
     /// Publishes, copies and waits pass one by one once this has permits.
     pub gate: Semaphore,
     /// Files that became visible.
@@ -88,6 +90,7 @@ impl Memory {
             next: AtomicU64::new(1),
             live: watch::Sender::new(0),
             begun: watch::Sender::new(Vec::new()),
+            jobs: Mutex::default(),
             gate: Semaphore::new(permits),
             published: watch::Sender::new(0),
             pool: Pool::new(pool_bytes).unwrap(),
@@ -112,6 +115,7 @@ impl Memory {
     }
 
     pub fn begin(&self, name: &'static str) {
+        self.jobs.lock().unwrap().insert(name, job());
         self.begun.send_modify(|calls| calls.push(name));
     }
 
