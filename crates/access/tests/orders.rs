@@ -6,7 +6,7 @@ use stoker_access::{Action, Guard, Kind, Resource, Rights, decide, order_action}
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{
     AccessKey, AccountName, ErrorKind, Order, PeopleChange, QosRequest, QosSpec, QosSubject, QuotaLimits,
-    Store, UserName, UserRights, VolumeOptions,
+    Store, TierOrder, UserName, UserRights, VolumeOptions,
 };
 
 /// Who may give an order.
@@ -106,6 +106,8 @@ orders! {
     Operators: QosUnset { id: text() },
     Viewers: QosSeen,
     Operators: QosShares(Vec::new()),
+    // It writes to the lake.
+    Operators: Tiers(TierOrder::LakeCheck { name: text() }),
 }
 
 #[test]

@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
-    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, JobLabel, JobOrder, JobReport, Key,
-    ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order,
+    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, JobLabel, JobOrder, JobReport,
+    Key, ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order,
     PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo,
     SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo,
     UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,

@@ -18,6 +18,7 @@ mod place;
 mod retry;
 mod rng;
 mod stats;
+mod switch;
 mod twin;
 mod types;
 mod url;
@@ -36,6 +37,7 @@ pub use options::{Checksum, LakeOptions, RetryOptions};
 pub use place::Place;
 pub use retry::{RetryLake, RuntimeTimer, Timer};
 pub use stats::{LATENCY_MS, LakeStats, Operation, OperationStats};
+pub use switch::Switch;
 pub use twin::{FaultCounts, Faults, TwinLake, TwinObject};
 pub use types::{
     Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions, Silence,
@@ -164,8 +166,19 @@ pub fn check_url(url: &str) -> Result<()> {
 ///
 /// The lake retries, limits and counts as [`RetryLake`] says.
 pub async fn open(url: &str, options: &LakeOptions) -> Result<Arc<dyn Lake>> {
+    let lake = open_once(url, options).await?;
+    Ok(Arc::new(RetryLake::new(lake, options.retry, Arc::new(RuntimeTimer::new()))))
+}
+
+/// The same, with a switch that replaces the way there later: other keys, another endpoint, other limits.
+pub async fn open_switched(url: &str, options: &LakeOptions) -> Result<(Arc<dyn Lake>, Switch)> {
+    Ok(Switch::around(open_once(url, options).await?, options))
+}
+
+/// A lake that tries nothing again.
+async fn open_once(url: &str, options: &LakeOptions) -> Result<Arc<dyn Lake>> {
     let url = url::LakeUrl::parse(url)?;
-    let lake: Arc<dyn Lake> = match url.scheme {
+    Ok(match url.scheme {
         url::Scheme::File => {
             let umask = url.query.first().map(|(_, umask)| umask.clone());
             let options = LakeOptions { file_umask: options.file_umask.clone().or(umask), ..options.clone() };
@@ -174,6 +187,5 @@ pub async fn open(url: &str, options: &LakeOptions) -> Result<Arc<dyn Lake>> {
         url::Scheme::S3 => Arc::new(S3Lake::open(&url, options)?),
         url::Scheme::Gcs => Arc::new(cloud::open_gcs(&url, options)?),
         url::Scheme::Azure => Arc::new(cloud::open_azure(&url, options)?),
-    };
-    Ok(Arc::new(RetryLake::new(lake, options.retry, Arc::new(RuntimeTimer::new()))))
+    })
 }

@@ -29,6 +29,10 @@ pub struct RetryOptions {
     pub requests_max: usize,
     /// Retries that may follow each other without a success in between; each success gives a tenth back.
     pub budget: u32,
+    /// Most requests in a second; 0 for no limit.
+    pub requests_per_s_max: u64,
+    /// Most bytes in a second, there and back together; 0 for no limit.
+    pub bytes_per_s_max: u64,
 }
 
 impl Default for RetryOptions {
@@ -41,6 +45,8 @@ impl Default for RetryOptions {
             bytes_per_s_min: 1 << 20,
             requests_max: 128,
             budget: 100,
+            requests_per_s_max: 0,
+            bytes_per_s_max: 0,
         }
     }
 }
@@ -69,6 +75,8 @@ pub struct LakeOptions {
     pub conditional: Option<bool>,
     /// Bodies are part of the signature, which costs a SHA-256 of every byte. By default only without TLS.
     pub payload_signed: Option<bool>,
+    /// The storage class of objects that are written (S3); none for that of the bucket.
+    pub storage_class: Option<String>,
     /// When to give up and how much to ask at once.
     pub retry: RetryOptions,
     /// A `file://` directory that is missing is made. Otherwise a file system that is not mounted is an error.
@@ -93,6 +101,7 @@ impl fmt::Debug for LakeOptions {
             .field("checksum", &self.checksum)
             .field("conditional", &self.conditional)
             .field("payload_signed", &self.payload_signed)
+            .field("storage_class", &self.storage_class)
             .field("retry", &self.retry)
             .field("create_root", &self.create_root)
             .field("file_sidecar_only", &self.file_sidecar_only)

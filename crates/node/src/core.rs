@@ -51,6 +51,10 @@ pub(crate) struct Core {
     /// for writing while chunks are declared clean: otherwise the second could undo the first.
     pub marks: tokio::sync::RwLock<()>,
     pub drainer: Drainer,
+    /// When files were opened, for rules that ask.
+    pub recency: crate::tiers::recency::Recency,
+    /// What is known of second lakes.
+    pub replicas: crate::tiers::replica::Replicas,
     /// What is known of the bytes of lake objects.
     pub sums: crate::sum_notes::SumBook,
     /// Knows what this cluster said of lake objects.

@@ -84,6 +84,7 @@ impl Store for Node {
             self.core.check_open()?;
             let volume = self.core.volumes.get(volume).await?;
             add(&self.core.stats.opens, 1);
+            self.core.recency.note(volume.id, key.as_bytes());
             let file = self.core.open_version(&volume, key).await?;
             Ok(Box::new(file) as Box<dyn File>)
         })

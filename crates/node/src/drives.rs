@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::error;
 use crate::identity::{Identity, write_durable};
 use crate::known::MissingDrive;
-use crate::node::open_drive;
+use crate::open_drive::open_drive;
 use crate::options::{DriveOpener, DriveOptions, MemoryPlan};
 use crate::rings::{Drive, Standing};
 use crate::world::GivenWorld;

@@ -233,6 +233,7 @@ impl Core {
                 let info = self.create_encrypted(&name, options).await?;
                 Ok(Report::Volume(Box::new(info)))
             }
+            Order::Tiers(order) => self.tier_order(order).await.map(Report::Tiers),
             Order::DataKeys => self.data_keys().await.map(Report::DataKeys),
             Order::DataKeyRotate { volume } => {
                 self.rotate_data_key(&volume).await.map(|keys| Report::DataKeys(vec![keys]))

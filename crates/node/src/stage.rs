@@ -188,7 +188,11 @@ impl Core {
             Ok(lake) => lake,
             Err(fault) => {
                 tracing::warn!(volume = volume.name, "{fault}");
-                None
+                // Its second lake knows the object by another etag, which is looked up when it is read.
+                match &volume.replica {
+                    Some(replica) => replica.other_lake(self.volumes.lakes()).await.ok(),
+                    None => None,
+                }
             }
         };
         let (key, etag) = (key.clone(), etag.clone());
@@ -363,7 +367,7 @@ impl Core {
 
     async fn get_from_lake(&self, extent: &Extent, range: Range<u64>) -> Result<Bytes> {
         let len = (range.end - range.start) as usize;
-        let got = extent.lake.get(&extent.key, range, Some(&extent.etag)).await;
+        let got = self.get_from_either(extent, range).await;
         let bytes = got.map_err(|fault| match fault.kind {
             LakeErrorKind::Changed | LakeErrorKind::NotFound => {
                 let message = format!(

@@ -12,9 +12,9 @@ use crate::error;
 /// Its name.
 pub const FILE: &str = "catalog.kept";
 
-/// Tables that are kept: wrapped data keys, access keys, imports, volumes by name and by number. In the order of their keys. Join tokens are not: an
+/// Tables that are kept: wrapped data keys, lakes with names and which volumes have a second one, access keys, imports, volumes by name and by number. In the order of their keys. Join tokens are not: an
 /// older file would let nodes in by tokens that were used or revoked since.
-pub const TABLES: [&[u8]; 5] = [b"!keys/", b"A", b"I", b"V", b"W"];
+pub const TABLES: [&[u8]; 7] = [b"!keys/", b"!lakes/", b"!replica/", b"A", b"I", b"V", b"W"];
 
 /// What the file in a node's directory says: its last commit and its rows; none if there is no file.
 pub fn read(dir: &Path, cluster: ClusterId) -> Result<Option<(u64, Vec<Row>)>> {

@@ -34,7 +34,9 @@ impl Level {
     /// 5: witnesses, nodes that vote and hold nothing (a release that does not know them would send them chunks).
     ///
     /// 6: volumes that keep versions (a release that does not know them would replace and delete what has to stay).
-    pub const NEWEST: Level = Level(6);
+    ///
+    /// 7: lakes with names, and replicas of volumes (a release that does not know them would drain without a note for the replica).
+    pub const NEWEST: Level = Level(7);
 }
 
 impl fmt::Display for Level {

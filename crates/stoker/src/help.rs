@@ -9,8 +9,8 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     (
         "Data",
         &[
-            "put", "get", "ls", "stat", "cp", "mv", "rm", "mount", "umount", "csi", "volume", "set", "pack",
-            "seal", "stage", "drain", "wait", "explain", "conflict",
+            "put", "get", "ls", "stat", "cp", "mv", "rm", "mount", "umount", "csi", "volume", "lake",
+            "policy", "set", "pack", "seal", "stage", "drain", "wait", "explain", "conflict",
         ],
     ),
     ("Jobs", &["job", "qos"]),
@@ -88,7 +88,31 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
             "stoker volume create patients --encrypt aes-256-gcm",
         ],
     ),
-    ("volume set", &["stoker volume set ckpt --drain on-demand"]),
+    (
+        "volume set",
+        &["stoker volume set ckpt --drain on-demand", "stoker volume set ckpt --replica frankfurt"],
+    ),
+    (
+        "lake add",
+        &[
+            "stoker lake add zurich --url s3://bucket/stoker --access-key AKIA... --secret-key-file key.txt",
+            "stoker lake add frankfurt --url s3://other --endpoint http://10.0.0.9:8333 --cost-gb-month 0.023",
+        ],
+    ),
+    ("lake set", &["stoker lake set zurich --access-key AKIB... --secret-key-file new.txt"]),
+    ("lake check", &["stoker lake check zurich"]),
+    ("lake ls", &["stoker lake ls"]),
+    ("lake rm", &["stoker lake rm zurich"]),
+    ("lake replicas", &["stoker lake replicas", "stoker lake replicas ckpt --json"]),
+    ("lake promote", &["stoker lake promote ckpt --to frankfurt"]),
+    ("lake lacking", &["stoker lake lacking ckpt"]),
+    (
+        "policy apply",
+        &["stoker policy apply tidy.toml --dry-run", "stoker policy apply tidy.toml --run --name tidy"],
+    ),
+    ("policy ls", &["stoker policy ls"]),
+    ("policy moves", &["stoker policy moves tidy"]),
+    ("policy rm", &["stoker policy rm tidy"]),
     ("volume show", &["stoker volume show ckpt"]),
     ("volume rm", &["stoker volume rm scratch"]),
     ("set put", &["stoker set put ckpt/step-1000/ ./step-1000"]),

@@ -22,12 +22,14 @@ mod job;
 mod join;
 mod join_token;
 mod key;
+mod lake;
 mod ls;
 mod mount;
 mod mv;
 mod node;
 mod oidc;
 mod pack;
+mod policy;
 mod put;
 mod qos;
 mod quota;
@@ -119,6 +121,12 @@ enum Verb {
     /// Make, show, change and remove volumes.
     #[command(subcommand)]
     Volume(volume::Verb),
+    /// Give lakes names, try them, and see to second lakes of volumes.
+    #[command(subcommand)]
+    Lake(lake::Verb),
+    /// Stage, drain and delete files by rules.
+    #[command(subcommand)]
+    Policy(policy::Verb),
     /// Write, publish and show checkpoint sets.
     #[command(subcommand)]
     Set(set::Verb),
@@ -238,6 +246,8 @@ fn main() -> ExitCode {
         Verb::Csi(verb) => csi::run(&verb),
         Verb::Wait(args) => wait::run(&args),
         Verb::Volume(verb) => volume::run(&verb),
+        Verb::Lake(verb) => lake::run(&verb),
+        Verb::Policy(verb) => policy::run(&verb),
         Verb::Set(verb) => set::run(&verb),
         Verb::Key(verb) => key::run(&verb),
         Verb::DataKey(verb) => data_key::run(&verb),

@@ -8,7 +8,7 @@ use stoker_store::{LostFile, Order, Report, Risk, RiskReport, Store};
 use crate::connect::{self, Target};
 use crate::failure::Failure;
 use crate::paint::{self, Tone};
-use crate::{clock, out, outages, show, size, span};
+use crate::{clock, lake, out, outages, show, size, span};
 
 /// Arguments of `risk`.
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ pub struct Args {
     /// Name the files of which no copy can be read now; the exit code is 1 if there are any.
     #[arg(long)]
     lost: bool,
-    /// Print one object: nodes, cells, lost_files, lost_bytes, at_least, outages, stale. With --lost one per line: volume, key, version,
+    /// Print one object: nodes, cells, lost_files, lost_bytes, at_least, replicas, outages, stale. With --lost one per line: volume, key, version,
     /// bytes, since, whole, nodes, may_return.
     #[arg(long)]
     json: bool,
@@ -41,10 +41,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             return Err(Failure::confused());
         };
         let outages = outages::ask(&client).await;
+        // A node of an older release knows none.
+        let replicas = lake::replicas(&client, None).await.unwrap_or_default();
         if args.json {
-            out::json(&outages::beside(show::plain(&report), &outages))?;
+            let mut value = show::plain(&report);
+            value["replicas"] = show::plain(&replicas);
+            out::json(&outages::beside(value, &outages))?;
         } else {
             tell(&report)?;
+            replicas.iter().try_for_each(|info| out::line(format!("replica of {}", lake::words(info))))?;
             if outages::is_present(&outages, "risk") {
                 out::line(verdict(&report))?;
             }

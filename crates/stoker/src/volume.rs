@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use stoker_client::Client;
 use stoker_store::{
-    Class, DrainPolicy, LakeMode, Order, Report, Spread, Store, VolumeInfo, VolumeOptions, VolumePolicy,
-    WhenAlone,
+    Class, DrainPolicy, LAKE_SCHEME, LakeMode, Order, Report, Spread, Store, TierOrder, VolumeInfo,
+    VolumeOptions, VolumePolicy, WhenAlone,
 };
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{data_key, out, show, size, span};
+use crate::{data_key, lake, out, show, size, span};
 
 /// What to do with volumes.
 #[derive(clap::Subcommand)]
@@ -42,9 +42,9 @@ pub struct LsArgs {
 pub struct CreateArgs {
     /// Name; also the S3 bucket.
     name: String,
-    /// Where it drains: s3://…, gs://…, az://…, file://…; `none` for no lake; by default a folder of its own in the
-    /// node's lake.
-    #[arg(long, value_name = "URL")]
+    /// Where it drains: the name of a lake, or s3://…, gs://…, az://…, file://…; `none` for no lake; by default a folder of its own
+    /// in the node's lake.
+    #[arg(long, value_name = "NAME|URL")]
     lake: Option<String>,
     /// Encrypt its bytes and the records of its names on drives: aes-256-gcm. Cannot be changed later.
     #[arg(long, value_name = "CIPHER", value_parser = parse_cipher)]
@@ -82,6 +82,9 @@ pub struct SetArgs {
     name: String,
     #[command(flatten)]
     policy: PolicyArgs,
+    /// A second lake, by its name, to which everything that is drained is copied; `none` takes it away.
+    #[arg(long, value_name = "NAME")]
+    replica: Option<String>,
     /// Print the volume as one object.
     #[arg(long)]
     json: bool,
@@ -237,8 +240,12 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             tell(&client, &made, args.json).await
         }),
         Verb::Set(args) => connect::run(&args.target, async |client| {
-            if args.policy.is_empty() {
+            if args.policy.is_empty() && args.replica.is_none() {
                 return Err(Failure::new("nothing to change").hint("name at least one of the options"));
+            }
+            if let Some(lake) = &args.replica {
+                let lake = Some(lake.clone()).filter(|lake| lake != "none");
+                lake::ask(&client, TierOrder::ReplicaSet { volume: args.name.clone(), lake }).await?;
             }
             let policy = args.policy.apply(client.volume(&args.name).await?.policy);
             tell(&client, &client.volume_set(&args.name, policy).await?, args.json).await
@@ -256,7 +263,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
 /// Without options, the node's defaults count; the first step makes the volume with them, the second changes what was
 /// asked for.
 async fn create(client: &Client, args: &CreateArgs) -> Result<VolumeInfo, Failure> {
-    let options = VolumeOptions { lake: args.lake.clone(), policy: None };
+    let options = VolumeOptions { lake: args.lake.as_deref().map(lake_place), policy: None };
     let made = match (args.encrypt, args.lake_form) {
         (None, None | Some(LakeForm::Plain)) => client.volume_create(&args.name, options).await?,
         (Some(Cipher::Aes256Gcm), None | Some(LakeForm::Plain)) => {
@@ -277,6 +284,14 @@ async fn create(client: &Client, args: &CreateArgs) -> Result<VolumeInfo, Failur
             let _ = client.volume_delete(&args.name).await;
             Err(error.into())
         }
+    }
+}
+
+/// What is no url is the name of a lake.
+fn lake_place(text: &str) -> String {
+    match text.contains(['/', ':']) || text == "none" {
+        true => text.to_owned(),
+        false => format!("{LAKE_SCHEME}{text}"),
     }
 }
 

@@ -28,6 +28,7 @@ mod measures;
 mod name_ids;
 mod numbers;
 mod operator;
+mod order;
 mod outage;
 mod past;
 mod patience;
@@ -36,6 +37,7 @@ mod qos;
 mod receipt;
 mod set;
 mod store;
+mod tiers;
 mod upload;
 mod volume;
 mod who;
@@ -83,9 +85,10 @@ pub use name_ids::name_ids;
 pub use numbers::{Counter, Histogram};
 pub use operator::{
     Access, AccessKey, CatalogPage, CatalogPromotion, CatalogRow, CatalogStatus, Conflict, Explanation,
-    HolderInfo, LevelNode, LevelStatus, NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus,
-    SourceStatus, StandbyInfo, StopVerdict, VolumeProtection,
+    HolderInfo, LevelNode, LevelStatus, NodeStatus, PeerStatus, Resolution, RingStatus, SourceStatus,
+    StandbyInfo, StopVerdict, VolumeProtection,
 };
+pub use order::{Order, Report};
 pub use outage::{CatalogAt, NodeWord, Outage, Outages, StaleView};
 pub use past::{
     DefaultRetention, Keeps, LOCK_SETTING, Lock, LockChange, NULL_VERSION, RETENTION_DAYS_MAX,
@@ -108,6 +111,11 @@ pub use set::{
 };
 pub use stoker_buffer::{Buf, HatchIn, HatchOut, Place, Places, SLOT_LEN};
 pub use store::{BoxFuture, File, PartSource, Store, SummedBytes, Writer};
+pub use tiers::{
+    LAKE_LABELS_MAX, LAKE_SCHEME, LAKE_TEXT_LEN_MAX, LAKES_MAX, LackingFile, LakeChange, LakeCost, LakeInfo,
+    LakeTrial, PlannedRule, PolicyInfo, PolicyMove, PolicyPlan, ReplicaInfo, TierOrder, TierReport,
+    check_lake_name,
+};
 pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};
 pub use volume::{
     Class, DrainPolicy, LakeMode, Spread, VOLUME_NAME_LEN_MAX, VolumeInfo, VolumeOptions, VolumePolicy,

@@ -30,6 +30,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-planner", &["stoker-store"]),
     // Plain types of the door are all that it knows of a cluster: specs, states and plans.
     ("stoker-jobs", &["stoker-store"]),
+    // Decides about copies, rules and costs; knows no lake and no catalog.
+    ("stoker-tiers", &[]),
     // Decides about tags, costs and time; what they are about is the caller's.
     ("stoker-qos", &[]),
     ("stoker-qos-driver", &["stoker-qos"]),
@@ -94,6 +96,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-salvage",
             "stoker-qos",
             "stoker-qos-driver",
+            "stoker-tiers",
             "stoker-testing",
         ],
     ),

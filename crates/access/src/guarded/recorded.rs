@@ -158,6 +158,7 @@ impl Guarded {
 fn order_name(order: &Order) -> String {
     let text = match order {
         Order::PeopleChange(change) => return people_change(change),
+        Order::Tiers(order) => return order.summary(),
         order => format!("{order:?}"),
     };
     text.chars().take_while(char::is_ascii_alphanumeric).collect()

@@ -5,6 +5,7 @@ mod fault;
 mod fleet;
 mod given;
 mod history;
+mod job_routes;
 mod jobs;
 mod keys;
 mod log;
@@ -17,6 +18,8 @@ mod schema;
 mod sets;
 mod shape;
 mod slo;
+mod tier_routes;
+mod tiers;
 mod volumes;
 
 #[cfg(test)]
@@ -43,7 +46,7 @@ use crate::answer::{Asked, JSON, respond};
 use crate::audit;
 pub use fault::Fault;
 use given::Given;
-use routes::{ROUTES, Route};
+use routes::Route;
 pub use slo::can_be_repaired;
 
 /// Bytes of a body.
@@ -139,7 +142,7 @@ fn find<'p>(
 ) -> Result<(&'static Route, Names<'p>, Caller), Fault> {
     let now = Instant::now();
     asked.rates.take(address, now).map_err(Fault::too_many)?;
-    let all = || ROUTES.iter().filter_map(|route| Some((route, route.matches(path)?)));
+    let all = || routes::all().filter_map(|route| Some((route, route.matches(path)?)));
     let mut found = all().find(|(route, _)| route.verb.is(method));
     let caller = match access::caller(headers, address, &asked.tokens, &asked.sessions, &asked.cookie) {
         Ok(caller) => caller,

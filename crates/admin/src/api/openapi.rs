@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::given::VALUE_LEN_MAX;
-use super::routes::{Kind, PATH_PARAMETERS, Parameter, ROUTES, Route};
+use super::routes::{Kind, PATH_PARAMETERS, Parameter, Route, all};
 use super::schema;
 use crate::access::{CSRF_HEADER, Role};
 
@@ -25,7 +25,7 @@ const REFUSALS_OF_BODIES: [(u16, &str); 2] = [(413, "The body is too long."), (4
 /// The document.
 pub fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for route in ROUTES {
+    for route in all() {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.verb.as_str().to_ascii_lowercase()] = operation(route);
     }

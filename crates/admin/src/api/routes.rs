@@ -6,7 +6,7 @@ use http::Method;
 use stoker_store::BoxFuture;
 
 use super::given::Given;
-use super::{Answered, alerts, fleet, history, jobs, keys, log, node, plan, qos, sets, slo, volumes};
+use super::{Answered, alerts, fleet, history, keys, log, node, plan, sets, slo, volumes};
 use crate::access::Role;
 use crate::answer::Asked;
 
@@ -35,7 +35,7 @@ const fn needed(name: &'static str, kind: Kind, words: &'static str) -> Paramete
     Parameter { name, kind, is_needed: true, words }
 }
 
-const fn optional(name: &'static str, kind: Kind, words: &'static str) -> Parameter {
+pub(super) const fn optional(name: &'static str, kind: Kind, words: &'static str) -> Parameter {
     Parameter { name, kind, is_needed: false, words }
 }
 
@@ -117,25 +117,28 @@ pub const PATH_PARAMETERS: &[Parameter] = &[
     needed("access_key", Kind::Text, "Public part of an access key."),
     needed("id", Kind::Text, "Id of a join token."),
     needed("export", Kind::Text, "Id of an export."),
+    needed("lake", Kind::Text, "Name of a lake."),
+    needed("policy", Kind::Text, "Name of a set of rules."),
     needed("kind", Kind::Text, "io, design, gravity, kv or slo."),
     needed("job", Kind::Text, "Id of a job, or tenant and id with a percent-encoded slash between."),
 ];
 
-const LIMIT: Parameter =
+pub(super) const LIMIT: Parameter =
     optional("limit", Kind::Number { min: 1, max: 1_000 }, "At most so many; 100 if nothing is said.");
 const KEY: Parameter = needed("key", Kind::Bytes, "Key of the file, percent-encoded bytes.");
 const PREFIX: Parameter = optional("prefix", Kind::Bytes, "Only keys that start with this.");
 
-const NONE: &[Parameter] = &[];
+pub(super) const NONE: &[Parameter] = &[];
 
 macro_rules! call {
     ($($path:tt)+) => {
         |asked, given| Box::pin($($path)+(asked, given))
     };
 }
+pub(super) use call;
 
 /// A reading call.
-const fn get(
+pub(super) const fn get(
     path: &'static str,
     call: Handler,
     summary: &'static str,
@@ -156,7 +159,7 @@ const fn get(
 }
 
 /// A changing call.
-const fn post(
+pub(super) const fn post(
     path: &'static str,
     call: Handler,
     summary: &'static str,
@@ -177,7 +180,11 @@ const fn post(
 }
 
 /// Every call.
-pub static ROUTES: &[Route] = &[
+pub fn all() -> impl Iterator<Item = &'static Route> + Clone {
+    ROUTES.iter().chain(super::job_routes::ROUTES).chain(super::tier_routes::ROUTES)
+}
+
+static ROUTES: &[Route] = &[
     // Who asks.
     Route {
         role: None,
@@ -237,51 +244,6 @@ pub static ROUTES: &[Route] = &[
             LIMIT,
         ],
         "Audit",
-    ),
-    // Jobs.
-    get(
-        "/api/v1/jobs",
-        call!(jobs::all),
-        "Jobs, by tenant and id.",
-        &[
-            optional("tenant", Kind::Text, "Only of this tenant."),
-            optional("state", Kind::Text, "Only in this state, such as `ready`."),
-            optional("all", Kind::Flag, "With jobs that are over."),
-            optional("after", Kind::Text, "Behind this one: `TENANT/ID`."),
-            LIMIT,
-        ],
-        "Jobs",
-    ),
-    post(
-        "/api/v1/jobs",
-        call!(jobs::submit),
-        "Submit a job: its data is staged while it waits. Sent again with the same `Idempotency-Key`, the answer is the job that is there.",
-        "JobSubmit",
-        "Job",
-    ),
-    get("/api/v1/jobs/{job}", call!(jobs::one), "A job: state, data, and how it came there.", NONE, "Job"),
-    get(
-        "/api/v1/jobs/{job}/readiness",
-        call!(jobs::readiness),
-        "The share of a job's data that nodes read without the lake, by what their drives hold now.",
-        &[optional("nodes", Kind::Text, "Nodes that it may run on, by name, with commas between; else all.")],
-        "JobReadiness",
-    ),
-    post("/api/v1/jobs/{job}/start", call!(jobs::start), "A job starts, on these nodes.", "JobStart", "Job"),
-    post(
-        "/api/v1/jobs/{job}/end",
-        call!(jobs::end),
-        "A job is over: its data is let go and its output drained.",
-        "JobEnd",
-        "Job",
-    ),
-    post("/api/v1/jobs/{job}/cancel", call!(jobs::cancel), "Cancel a job.", "JobReason", "Job"),
-    post(
-        "/api/v1/jobs/{job}/expect",
-        call!(jobs::expect),
-        "A job is expected to start then; renews its reservation.",
-        "JobExpect",
-        "Job",
     ),
     // The cluster.
     get(
@@ -652,33 +614,6 @@ pub static ROUTES: &[Route] = &[
         "Nothing",
         "Done",
     ),
-    // Admission.
-    get("/api/v1/qos", call!(qos::policies), "Policies, with what is given and used.", NONE, "QosPolicies"),
-    get(
-        "/api/v1/exports",
-        call!(qos::exports),
-        "Exports: what was handed out with a policy.",
-        NONE,
-        "Exports",
-    ),
-    post(
-        "/api/v1/exports",
-        call!(qos::create),
-        "Hand a volume or a part of it to a job or a tenant, with a policy.",
-        "ExportNew",
-        "QosPolicy",
-    ),
-    Route {
-        verb: Verb::Patch,
-        ..post(
-            "/api/v1/exports/{export}/qos",
-            call!(qos::change),
-            "Change what an export is promised and allowed.",
-            "QosChange",
-            "QosPolicy",
-        )
-    },
-    post("/api/v1/exports/{export}/remove", call!(qos::remove), "End an export.", "Nothing", "Done"),
     // The planner.
     get(
         "/api/v1/plan",

@@ -207,6 +207,36 @@ pub const SHAPES: &[(&str, &str)] = &[
     ),
     ("QosPolicies", "policies:[QosPolicy] capacity:Rate free:Rate silent:int"),
     ("Exports", "exports:[QosPolicy]"),
+    ("Lakes", "lakes:[Lake]"),
+    (
+        "Lake",
+        "name:text url:text endpoint:text? region:text? path_style:bool? access_key_id:text? storage_class:text? cost:LakeCost \
+         requests_per_s:int bytes_per_s:int labels:pairs created_ms:int changed_ms:int volumes:[text] replica_of:[text]",
+    ),
+    ("LakeCost", "gb_month:int writes_1000:int reads_1000:int gb_read:int"),
+    ("LakeTrials", "well:bool trials:[LakeTrial]"),
+    ("LakeTrial", "what:text fault:text? took_us:int"),
+    ("Replicas", "replicas:[Replica]"),
+    (
+        "Replica",
+        "volume:text lake:text other:text state:copying|promoting|promoted since_ms:int walked:bool lag_files:int lag_bytes:int \
+         lag_ms:int at_least:bool copies:int foreign:[text] lacking_files:int lacking_bytes:int rescued_files:int trouble:text?",
+    ),
+    ("Lacking", "files:[LackingFile] more:bool"),
+    ("LackingFile", "key:text version:text bytes:int modified_ms:int"),
+    ("Policies", "policies:[Policy]"),
+    (
+        "Policy",
+        "name:text created_ms:int volumes:[text] rules:[text] passes:int next_ms:int looked:int moved_files:int moved_bytes:int \
+         failed_files:int requests:int micros:int",
+    ),
+    ("PolicyPlan", "rules:[PlannedRule] looked:int at_least:bool seconds:int is_priced:bool"),
+    ("PlannedRule", "rule:text action:text files:int file_bytes:int requests:int bytes:int micros:int"),
+    ("PolicyMoves", "moves:[PolicyMove] more:bool"),
+    (
+        "PolicyMove",
+        "at_ms:int number:int volume:text key:text rule:text action:text reason:text bytes:int requests:int micros:int result:text",
+    ),
     ("PlanModels", "models:[PlanModel] constants:[any] changes:[any]"),
     ("PlanModel", "name:text kind:text model:stoker|lab words:text fields:[any]"),
     (
@@ -253,6 +283,22 @@ pub const BODIES: &[(&str, &str)] = &[
          latency?:interactive|bulk burst_ms?:u32?",
     ),
     ("ExportNew", "volume:word prefix?:text tenant?:text? job?:text? qos?:QosChange idempotency_key?:text?"),
+    (
+        "LakeNew",
+        "name:word url:word endpoint?:text? region?:text? path_style?:bool? access_key_id?:text? secret_access_key?:text? \
+         storage_class?:text? gb_month?:int? writes_1000?:int? reads_1000?:int? gb_read?:int? requests_per_s?:int? \
+         bytes_per_s?:int? labels?:pairs",
+    ),
+    (
+        "LakeChange",
+        "url?:text? endpoint?:text? region?:text? path_style?:bool? access_key_id?:text? secret_access_key?:text? \
+         storage_class?:text? gb_month?:int? writes_1000?:int? reads_1000?:int? gb_read?:int? requests_per_s?:int? \
+         bytes_per_s?:int? labels?:pairs",
+    ),
+    ("ReplicaSet", "lake?:text?"),
+    ("LakePromote", "to:word"),
+    ("PolicyText", "rules:word"),
+    ("PolicyNew", "name:word rules:word"),
     ("PlanRequest", "inputs:Anything model?:lab|stoker calibration?:any change?:text?"),
     ("PlanKeep", "kind:word job:word inputs:Anything model?:lab|stoker calibration?:any"),
     (

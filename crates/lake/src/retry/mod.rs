@@ -12,6 +12,7 @@
 mod budget;
 mod doubts;
 mod gate;
+mod limits;
 mod pulse;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ use crate::types::{
 use budget::Budget;
 use doubts::Doubts;
 use gate::Gate;
+pub use limits::Limits;
 use pulse::Pulse;
 pub use timer::{RuntimeTimer, Timer};
 
@@ -52,6 +54,7 @@ pub struct RetryLake {
     counters: Counters,
     doubts: Doubts,
     pulse: Pulse,
+    limits: Arc<Limits>,
 }
 
 /// What an object must be to be the one that was written.
@@ -72,11 +75,21 @@ impl RetryLake {
             counters: Counters::default(),
             doubts: Doubts::default(),
             pulse: Pulse::default(),
+            limits: Arc::new(Limits::new(&options)),
         }
+    }
+
+    /// How fast it may be asked; can be changed.
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        self.limits.clone()
     }
 
     /// One request: waits for a pass, then for the answer or the deadline.
     async fn once<T>(&self, operation: Operation, bytes: u64, call: BoxFuture<'_, Result<T>>) -> Result<T> {
+        let wait_us = self.limits.take_us(self.timer.now_us(), bytes);
+        if wait_us > 0 {
+            self.timer.sleep_ms(wait_us.div_ceil(1_000)).await;
+        }
         let pass = self.gate.pass().await;
         let start_us = self.timer.now_us();
         let bytes_ms = bytes * 1000 / self.options.bytes_per_s_min.max(1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stoker_schema::rows::keys;
+use stoker_schema::rows::{keys, tier_keys};
 
 use crate::core::Core;
 
@@ -14,7 +14,8 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(200);
 impl Core {
     /// Keeps the view fresh until the node closes.
     pub async fn follow_cluster(self: Arc<Core>) {
-        let mut watches = [&b"M"[..], b"S", b"D", b"V", keys::UNREACHED, keys::REMOVED, keys::LEVEL]
+        let lakes = tier_keys::LAKES;
+        let mut watches = [&b"M"[..], b"S", b"D", b"V", keys::UNREACHED, keys::REMOVED, keys::LEVEL, lakes]
             .map(|table| self.catalog.watch(table.to_vec()));
         while !self.closing.load(Ordering::Relaxed) {
             let mut is_well = true;
@@ -34,7 +35,7 @@ impl Core {
                 // A catalog that fails wakes its watchers all the time.
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
-            let [nodes, sessions, drives, volumes, unreached, removed, level] = &mut watches;
+            let [nodes, sessions, drives, volumes, unreached, removed, level, lakes] = &mut watches;
             tokio::select! {
                 biased;
                 changed = nodes.changed() => if changed.is_err() { return },
@@ -44,6 +45,7 @@ impl Core {
                 changed = unreached.changed() => if changed.is_err() { return },
                 changed = removed.changed() => if changed.is_err() { return },
                 changed = level.changed() => if changed.is_err() { return },
+                changed = lakes.changed() => if changed.is_err() { return },
                 // A watch that was lost somewhere costs a moment, not the truth.
                 () = tokio::time::sleep(Duration::from_secs(5)) => {}
             }

@@ -119,7 +119,7 @@ impl Core {
         let no_lake = || StoreError::new(ErrorKind::Unavailable, "the volume has no lake");
         let lake: Arc<dyn Lake> = volume.lake(self.volumes.lakes()).await?.ok_or_else(no_lake)?;
         let version = job.row.version();
-        let mut claim = match self.claim(lake.as_ref(), volume.id, at, version, None).await? {
+        let mut claim = match self.claim(lake.as_ref(), volume.id, at, version, (None, 0)).await? {
             Claimed::Yes(claim) => claim,
             Claimed::Unsettled(_) | Claimed::Lost => return Err(super::claim::lost()),
         };

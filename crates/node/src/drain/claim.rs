@@ -15,12 +15,14 @@
 //! - What the lake holds is compared with what the row expects before anything is replaced. Bytes that nobody here sent are a
 //!   conflict for a person ([`super::conflicts`]), never overwritten.
 //!
+//! A claim also says that a copy in the second lake of the volume may be behind, and fails if the volume has other lakes than this node knows.
+//!
 //! Cost: one commit to claim, one to confirm, both beside the row that says the file is clean.
 
 use stoker_catalog::kv::{Commit, Outcome, Range};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::Lake;
-use stoker_schema::rows::{GraveRow, LakeKeyRow, RowValue, keys};
+use stoker_schema::rows::{GraveRow, LakeKeyRow, RowValue, keys, tier_keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::attributes;
@@ -71,8 +73,36 @@ impl Core {
         volume: VolumeId,
         key: &[u8],
         version: VersionId,
-        etag: Option<String>,
+        (etag, bytes): (Option<String>, u64),
     ) -> Result<Claimed> {
+        let mut is_outdated = false;
+        let first = (etag.clone(), bytes);
+        let claimed = self.claim_once(lake, volume, key, version, first, &mut is_outdated).await?;
+        match is_outdated {
+            true => self.claim_once(lake, volume, key, version, (etag, bytes), &mut false).await,
+            false => Ok(claimed),
+        }
+    }
+
+    /// The same; says whether what was known of the volume was outdated.
+    async fn claim_once(
+        &self,
+        lake: &dyn Lake,
+        volume: VolumeId,
+        key: &[u8],
+        version: VersionId,
+        (etag, bytes): (Option<String>, u64),
+        is_outdated: &mut bool,
+    ) -> Result<Claimed> {
+        let Some(bound) = self.volumes.by_id(volume).await? else { return Ok(Claimed::Lost) };
+        if bound.replica.as_ref().is_some_and(|replica| replica.is_promoting()) {
+            return Ok(Claimed::Unsettled(clock::now_ms() + ELSEWHERE_MS));
+        }
+        if !bound.has_lake(lake) {
+            // It drains elsewhere by now.
+            return Ok(Claimed::Lost);
+        }
+        let note = self.copy_note(&bound, key, bytes).await?;
         let known = self.lake_key_row(volume, key).await?;
         let mut row = match &known {
             Some((row, _)) => row.clone(),
@@ -121,13 +151,24 @@ impl Core {
         }
         let commit = Commit::new().put(keys::attempt(volume, key), Vec::new());
         let commit = changed(commit, keys::lake_key(volume, key), &row, known.as_ref());
-        let commit = commit.value(self.session.0.clone(), self.session.1.clone());
+        let mut commit = commit.value(self.session.0.clone(), self.session.1.clone());
+        commit.checks.push(bound.unchanged());
+        if bound.replica.is_some() {
+            // What is written now takes the place of what the lake lacked.
+            commit = commit.delete(tier_keys::lacking(volume, key));
+        }
+        if let Some((note, value)) = note {
+            commit = commit.put(note, value);
+        }
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
             Outcome::Done { seq } => {
                 lake.end_doubt(key);
                 Ok(Claimed::Yes(Claim { volume, key: key.to_vec(), row, seq }))
             }
-            Outcome::Failed { .. } => Ok(Claimed::Lost),
+            Outcome::Failed { .. } => {
+                *is_outdated = self.volumes.renew(&bound).await?;
+                Ok(Claimed::Lost)
+            }
         }
     }
 
@@ -151,7 +192,7 @@ impl Core {
     }
 
     /// When the lake will have carried out all that it has now, by the catalog's clock: those of nodes differ.
-    async fn settled_ms(&self) -> Result<u64> {
+    pub(crate) async fn settled_ms(&self) -> Result<u64> {
         Ok(self.catalog.now_ms().await.map_err(error::catalog)? + self.lake_settle_ms)
     }
 

@@ -36,6 +36,7 @@ use crate::core::Core;
 use crate::volumes::Volume;
 use crate::{TRACE, clock, error};
 pub(crate) use alone::away;
+pub(crate) use claim::lost;
 use pace::Pace;
 use planner::{Planner, Task};
 pub(crate) use readers::{check_key, may_be_in_lake};
@@ -344,6 +345,24 @@ pub(crate) enum Chore {
     Tidy,
     /// Looks after checkpoint sets.
     Sets,
+    /// Looks after second lakes.
+    Replicate,
+    /// Moves files as rules say.
+    Move,
+}
+
+impl Chore {
+    /// All of them.
+    pub const ALL: [Chore; 8] = [
+        Chore::Rekey,
+        Chore::Sweep,
+        Chore::Bury,
+        Chore::Import,
+        Chore::Tidy,
+        Chore::Sets,
+        Chore::Replicate,
+        Chore::Move,
+    ];
 }
 
 /// Does a chore until the node closes.
@@ -452,6 +471,12 @@ impl Core {
             self.note_trouble(tidied.map(|()| false));
             return false;
         }
+        if chore == Chore::Move {
+            if let Err(fault) = self.mover_round().await {
+                tracing::debug!("moving files: {fault}");
+            }
+            return false;
+        }
         if chore == Chore::Sets {
             let done = self.sets_round().await;
             return self.note_trouble(done);
@@ -469,7 +494,8 @@ impl Core {
                     Chore::Bury => self.bury_round(&volume).await,
                     Chore::Import if volume.leaving => Ok(false),
                     Chore::Import => self.import_round(&volume).await,
-                    Chore::Tidy | Chore::Sets => Ok(false),
+                    Chore::Replicate => self.replicate_round(&volume).await,
+                    Chore::Tidy | Chore::Sets | Chore::Move => Ok(false),
                 };
                 self.note_trouble(done)
             })

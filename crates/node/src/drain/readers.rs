@@ -203,7 +203,7 @@ impl Core {
         if let Outcome::Failed { .. } = self.catalog.commit(commit).await.map_err(error::catalog)? {
             return Ok(false);
         }
-        let mut kept = match self.claim(lake, volume.id, &key, version, None).await? {
+        let mut kept = match self.claim(lake, volume.id, &key, version, (None, 0)).await? {
             Claimed::Yes(kept) => kept,
             Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
         };

@@ -160,7 +160,7 @@ impl Core {
             self.hurry(other).await?;
             return Ok(false);
         }
-        let mut claim = match self.claim(lake.as_ref(), volume.id, &key, version, None).await? {
+        let mut claim = match self.claim(lake.as_ref(), volume.id, &key, version, (None, 0)).await? {
             Claimed::Yes(claim) => claim,
             Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
         };

@@ -223,7 +223,7 @@ impl Spill {
             size: 0,
             is_published: false,
         };
-        match core.claim(spill.lake.as_ref(), volume.id, &spill.at, version, None).await? {
+        match core.claim(spill.lake.as_ref(), volume.id, &spill.at, version, (None, 0)).await? {
             Claimed::Yes(claim) => spill.claim = Some(claim),
             Claimed::Unsettled(_) | Claimed::Lost => return Err(lost()),
         }

@@ -139,10 +139,11 @@ impl Core {
             if self.is_read(lake.as_ref(), volume, key).await? {
                 return Ok(false);
             }
-            let mut claim = match self.claim(lake.as_ref(), id, key, VersionId::ZERO, etag.clone()).await? {
-                Claimed::Yes(claim) => claim,
-                Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
-            };
+            let mut claim =
+                match self.claim(lake.as_ref(), id, key, VersionId::ZERO, (etag.clone(), 0)).await? {
+                    Claimed::Yes(claim) => claim,
+                    Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
+                };
             // The claim lets us delete whatever is there. A file may have the name again since the tombstone was read, and be
             // drained: then that is its object.
             let now = self.catalog.get(&[&row.key]).await.map_err(error::catalog)?.pop().flatten();

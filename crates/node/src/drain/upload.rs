@@ -70,7 +70,8 @@ impl Core {
         }
         let own = located.file.lake.as_ref().filter(|kept| kept.key == key).map(|kept| kept.etag.clone());
         let version = located.file.version();
-        let mut claim = match self.claim(lake.as_ref(), volume.id, &key, version, own.clone()).await? {
+        let sized = (own.clone(), located.file.size);
+        let mut claim = match self.claim(lake.as_ref(), volume.id, &key, version, sized).await? {
             Claimed::Yes(claim) => claim,
             Claimed::Unsettled(until_ms) => return Ok(End::Later(until_ms)),
             Claimed::Lost => return Ok(soon),

@@ -93,6 +93,7 @@ impl Core {
         let volumes = self.volumes.known();
         all.extend(self.tallies.list(&volumes));
         all.extend(self.lake_numbers(&volumes));
+        all.extend(self.replicas.counters());
         all.extend(self.sums.counters());
         all.extend(self.account_counters());
         all.extend(self.admission_numbers());

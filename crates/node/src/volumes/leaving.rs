@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Check, Commit, Outcome, Write, prefix_end};
 use stoker_format::VolumeId;
 use stoker_schema::names;
-use stoker_schema::rows::{RowValue, VolumeRow, keys};
+use stoker_schema::rows::{RowValue, VolumeRow, keys, tier_keys};
 use stoker_store::{ErrorKind, Result, StoreError, Subject, VolumePolicy};
 
 use super::{Volume, Volumes, not_found};
@@ -109,7 +109,16 @@ impl Volumes {
             .delete(keys::volume_id(id))
             .delete(keys::import(id))
             .delete(keys::data_keys(id))
-            .delete(keys::destroyed_keys(id));
+            .delete(keys::destroyed_keys(id))
+            .delete(tier_keys::replica(id))
+            .delete(tier_keys::copy_walk(id));
+        for rows in [tier_keys::copies(id), tier_keys::lacking(id, b"")] {
+            let end = prefix_end(&rows).expect("tables are not 0xff");
+            commit.writes.push(Write::DeleteRange(rows, end));
+        }
+        let work = tier_keys::copy_work(id, b"");
+        let end = prefix_end(&work).expect("tables are not 0xff");
+        commit.checks.push(Check::AtMost { start: work, end, max: 0 });
         commit.writes.extend(names::usage_deletes(id));
         commit.writes.push(settings_gone(id));
         let sums = keys::sums_of(id);

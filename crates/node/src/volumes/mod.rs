@@ -6,20 +6,22 @@ mod settings;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 
-use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
+use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
 use stoker_format::VolumeId;
 use stoker_lake::LakeOpener;
 use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_schema::names;
-use stoker_schema::rows::{ImportRow, RowValue, VolumeRow, keys};
+use stoker_schema::rows::{ImportRow, RowValue, VolumeRow, keys, tier_keys};
 use stoker_store::{
-    DrainPolicy, ErrorKind, Keeps, LakeMode, Result, StoreError, Subject, TENANT_DEFAULT, VERSIONING_SETTING,
-    VolumeInfo, VolumeOptions, VolumePolicy, check_volume_name, volume_tenant,
+    DrainPolicy, ErrorKind, Keeps, LAKE_SCHEME, LakeMode, Result, StoreError, Subject, TENANT_DEFAULT,
+    VERSIONING_SETTING, VolumeInfo, VolumeOptions, VolumePolicy, check_volume_name, volume_tenant,
 };
 use tokio::sync::OnceCell;
 
 use crate::admission::{AdmittedLake, LakeGates};
 use crate::sealing::{Vault, data_keys};
+use crate::tiers::named::{self, NamedLakes, Way, folder};
+use crate::tiers::replica::Replica;
 use crate::versions::KnownVersioning;
 use crate::{clock, error};
 
@@ -46,36 +48,54 @@ pub(crate) struct Volume {
     /// Of its row, so that an older one never takes the place of a newer one.
     seq: u64,
     lake: Arc<LakeSlot>,
+    /// Its second lake, if it has one.
+    pub replica: Option<Arc<Replica>>,
 }
 
 /// How lakes are opened.
 pub(crate) struct Lakes {
     pub options: LakeOptions,
     pub opener: Option<LakeOpener>,
+    pub named: NamedLakes,
     pub gates: Arc<LakeGates>,
 }
 
 impl Lakes {
-    async fn open(&self, url: &str, create_root: bool) -> stoker_lake::Result<Arc<dyn Lake>> {
-        let lake = match &self.opener {
-            Some(opener) => (opener.0)(url),
-            None => {
-                let mut options = self.options.clone();
-                options.create_root |= create_root;
-                stoker_lake::open(url, &options).await?
-            }
+    pub async fn open(&self, url: &str, create_root: bool) -> stoker_lake::Result<Arc<dyn Lake>> {
+        let lake = if named::parse(url).is_some() {
+            self.named.open(url, &self.options, self.opener.as_ref(), create_root).await?
+        } else if let Some(opener) = &self.opener {
+            (opener.0)(url)
+        } else {
+            let mut options = self.options.clone();
+            options.create_root |= create_root;
+            stoker_lake::open(url, &options).await?
         };
         Ok(Arc::new(AdmittedLake { lake, gate: self.gates.of(url) }))
     }
 
     /// True if opening it waits for nobody.
     fn opens_at_once(&self, url: &str) -> bool {
-        self.opener.is_some() || Place::of(url, &self.options).is_ok_and(|place| !place.is_directory())
+        let at_once =
+            |url: &str, options: &LakeOptions| Place::of(url, options).is_ok_and(|at| !at.is_directory());
+        match named::parse(url) {
+            _ if self.opener.is_some() => true,
+            None => at_once(url, &self.options),
+            Some(_) => {
+                self.named.known_way(url, &self.options).is_some_and(|way| at_once(&way.url, &way.options))
+            }
+        }
     }
 
     /// Whether two lakes could hold the same objects.
-    fn overlap(&self, one: &str, other: &str) -> bool {
-        match (Place::of(one, &self.options), Place::of(other, &self.options)) {
+    pub async fn overlap(&self, one: &str, other: &str) -> Result<bool> {
+        let ways = (self.named.way(one, &self.options).await?, self.named.way(other, &self.options).await?);
+        let seen = |way: &Option<Way>, plain: &str| match way {
+            Some(way) => (way.url.clone(), Place::of(&way.url, &way.options)),
+            None => (plain.to_owned(), Place::of(plain, &self.options)),
+        };
+        let ((one, one_place), (other, other_place)) = (seen(&ways.0, one), seen(&ways.1, other));
+        Ok(match (one_place, other_place) {
             (Ok(one), Ok(other)) => one.overlaps(&other),
             // Of a kind that only its opener knows.
             _ => {
@@ -83,9 +103,9 @@ impl Lakes {
                     let outer = outer.trim_end_matches('/');
                     inner.trim_end_matches('/') == outer || inner.starts_with(&format!("{outer}/"))
                 };
-                inside(one, other) || inside(other, one)
+                inside(&one, &other) || inside(&other, &one)
             }
-        }
+        })
     }
 }
 
@@ -120,6 +140,16 @@ impl Volume {
             None => None,
         };
         lake.map_or(Ok(()), |lake| lake.check(key, attributes).map_err(error::lake))
+    }
+
+    /// Whether that is its lake, as far as it was opened.
+    pub fn has_lake(&self, lake: &dyn Lake) -> bool {
+        self.lake.lake.get().is_some_and(|own| std::ptr::addr_eq(Arc::as_ptr(own), std::ptr::from_ref(lake)))
+    }
+
+    /// It is still what is known here: whatever changes one of its lakes changes its row.
+    pub fn unchanged(&self) -> Check {
+        Check::Seq(keys::volume(&self.name), self.seq)
     }
 
     /// What the lake was asked; none if it was not opened yet.
@@ -173,15 +203,6 @@ pub(crate) struct Volumes {
     since: Mutex<BTreeMap<u32, u64>>,
 }
 
-/// The folder of a volume below a lake's root; settings behind a `?` stay behind it.
-fn folder(root: &str, name: &str) -> String {
-    let (path, settings) = match root.split_once('?') {
-        Some((path, settings)) => (path, format!("?{settings}")),
-        None => (root, String::new()),
-    };
-    format!("{}/{name}{settings}", path.trim_end_matches('/'))
-}
-
 fn not_found(name: &str) -> StoreError {
     StoreError::about(ErrorKind::NotFound, Subject::Volume, format!("there is no volume `{name}`"))
 }
@@ -231,6 +252,15 @@ impl Volumes {
         self.get(&name).await.map(Some)
     }
 
+    /// Reads a volume anew if its row was written since; true if it was.
+    pub async fn renew(&self, volume: &Volume) -> Result<bool> {
+        let key = keys::volume(&volume.name);
+        let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+        let Some(row) = row.filter(|row| row.seq != volume.seq) else { return Ok(false) };
+        self.keep(&volume.name, &VolumeRow::of(&row).map_err(error::catalog)?, row.seq).await?;
+        Ok(true)
+    }
+
     /// All volumes by name.
     pub async fn all(&self) -> Result<Vec<Arc<Volume>>> {
         let mut volumes = self.all_and_leaving().await?;
@@ -269,6 +299,7 @@ impl Volumes {
 
     /// Learns what other nodes changed.
     pub async fn refresh(&self) -> Result<()> {
+        self.lakes.named.refresh(&self.lakes.options).await?;
         let there = self.all_and_leaving().await?;
         let is_there = |volume: &Arc<Volume>| there.iter().any(|other| other.id == volume.id);
         // One that was made since the look would only be read again.
@@ -277,7 +308,7 @@ impl Volumes {
         Ok(())
     }
 
-    async fn keep(&self, name: &str, row: &VolumeRow, seq: u64) -> Result<Arc<Volume>> {
+    pub async fn keep(&self, name: &str, row: &VolumeRow, seq: u64) -> Result<Arc<Volume>> {
         let policy: VolumePolicy = serde_json::from_slice(&row.policy).map_err(|fault| {
             StoreError::new(
                 ErrorKind::Corrupt,
@@ -285,14 +316,19 @@ impl Volumes {
             )
         })?;
         let id = VolumeId(row.id);
-        let setting = keys::setting(id, VERSIONING_SETTING);
-        let rows = [keys::import(id), keys::data_keys(id), keys::destroyed_keys(id)];
-        let found =
-            self.catalog.get(&[&rows[0], &rows[1], &rows[2], &setting]).await.map_err(error::catalog)?;
+        let rows = [
+            keys::import(id),
+            keys::data_keys(id),
+            keys::destroyed_keys(id),
+            keys::setting(id, VERSIONING_SETTING),
+            tier_keys::replica(id),
+        ];
+        let asked: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        let found = self.catalog.get(&asked).await.map_err(error::catalog)?;
         // Before anybody can write to it: an encrypted volume is never taken for a plain one.
         data_keys::take(&self.vault, id, found[1].as_ref(), found[2].as_ref())?;
         let import = found[0].as_ref().map(ImportRow::of).transpose().map_err(error::catalog)?;
-        let versions = KnownVersioning::of(setting, found[3].as_ref())?;
+        let versions = KnownVersioning::of(keys::setting(id, VERSIONING_SETTING), found[3].as_ref())?;
         let old = self.by_id.read().unwrap().get(&row.id).cloned();
         let lake = match old {
             Some(old) if old.lake_url == row.lake => old.lake.clone(),
@@ -311,6 +347,7 @@ impl Volumes {
             leaving: row.leaving,
             seq,
             lake,
+            replica: Replica::of(found[4].as_ref())?.map(Arc::new),
         });
         let mut by_name = self.by_name.write().unwrap();
         if self.since.lock().unwrap().get(&row.id).is_some_and(|since| seq < *since) {
@@ -337,6 +374,7 @@ impl Volumes {
         let tenant = (tenant != TENANT_DEFAULT).then(|| keys::tenant(tenant));
         let lake = match options.lake.as_deref() {
             Some("none") => None,
+            Some(at) if at.starts_with(LAKE_SCHEME) => Some(self.named_place(at, name).await?),
             Some(url) => Some(url.to_owned()),
             None => self.lake_root.as_ref().map(|root| folder(root, name)),
         };
@@ -414,6 +452,18 @@ impl Volumes {
         }
     }
 
+    /// The place of a volume in a lake with a name, which has to be there.
+    async fn named_place(&self, at: &str, volume: &str) -> Result<String> {
+        let (lake, rest) = at[LAKE_SCHEME.len()..].split_once('/').unwrap_or((&at[LAKE_SCHEME.len()..], ""));
+        if !rest.is_empty() && rest != volume {
+            let message = format!("a volume has the folder of its name in a lake: write {LAKE_SCHEME}{lake}");
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::Lake, message));
+        }
+        stoker_store::check_lake_name(lake)?;
+        self.lakes.named.get(lake).await?;
+        Ok(named::place(lake, volume))
+    }
+
     /// Whether a lake is empty; none if it cannot be reached now. Then writes go ahead, and what turns out to be there is
     /// never overwritten.
     async fn look(&self, url: &str) -> Result<Option<bool>> {
@@ -435,15 +485,21 @@ impl Volumes {
     }
 
     /// Two volumes must not write to the same place.
-    async fn refuse_overlap(&self, name: &str, url: &str) -> Result<()> {
+    pub async fn refuse_overlap(&self, name: &str, url: &str) -> Result<()> {
         for other in self.all_and_leaving().await? {
-            let Some(theirs) = &other.lake_url else { continue };
-            if self.lakes.overlap(theirs, url) {
-                let message = format!(
-                    "the lake of volume `{name}` would be {url}, which overlaps with that of volume `{}` ({theirs})",
-                    other.name
-                );
-                return Err(StoreError::about(ErrorKind::Conflict, Subject::Lake, message));
+            let second = other.replica.as_ref().map(|replica| replica.other());
+            for theirs in other.lake_url.as_deref().into_iter().chain(second) {
+                if other.name == name && second == Some(theirs) {
+                    // It is replaced, or was this volume's before.
+                    continue;
+                }
+                if self.lakes.overlap(theirs, url).await? {
+                    let message = format!(
+                        "a lake of volume `{name}` would be {url}, which overlaps with one of volume `{}` ({theirs})",
+                        other.name
+                    );
+                    return Err(StoreError::about(ErrorKind::Conflict, Subject::Lake, message));
+                }
             }
         }
         Ok(())
@@ -496,7 +552,8 @@ mod tests {
     #[tokio::test]
     async fn an_older_row_brings_no_volume_back() {
         let catalog = Arc::new(Memory::new());
-        let lakes = Lakes { gates: Default::default(), options: Default::default(), opener: None };
+        let named = NamedLakes::new(catalog.clone(), Default::default());
+        let lakes = Lakes { gates: Default::default(), options: Default::default(), opener: None, named };
         let vault = Arc::new(Vault::open(&Default::default(), &[[1; 32]]).unwrap());
         let volumes = Volumes::new(catalog.clone(), None, lakes, VolumePolicy::default(), vault);
         for has_work in [false, true] {

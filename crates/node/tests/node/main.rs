@@ -37,4 +37,5 @@ mod rotted;
 mod salvage;
 mod secrets;
 mod sets;
+mod tiers;
 mod versions;

@@ -19,6 +19,8 @@ mod people;
 mod place;
 mod qos;
 mod set;
+pub mod tier_keys;
+mod tiers;
 mod upload;
 mod volume;
 
@@ -43,6 +45,10 @@ pub use people::{PlainRow, QuotaRow, TokenPart, UserRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};
 pub use qos::QosRow;
 pub use set::{Abort, OpenSetRow, SetRow, SetState, SetWork, ShardRow};
+pub use tiers::{
+    CopyRow, CopyWalkRow, CopyWorkRow, LackingRow, LakeRow, PolicyRow, ReplicaRow, ReplicaState, SeenRow,
+    TIERS_SINCE,
+};
 pub use upload::{AnswerRow, CompletedRow, PartRow, UploadRow};
 pub use volume::{AccessKeyRow, SettingRow, VolumeRow};
 

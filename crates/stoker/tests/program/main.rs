@@ -23,6 +23,7 @@ mod settings;
 #[path = "../storm/mod.rs"]
 mod storm;
 mod tenants;
+mod tiers;
 mod tls;
 mod up;
 mod waiting;

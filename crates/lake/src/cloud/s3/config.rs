@@ -21,10 +21,12 @@ pub(super) struct Config {
     pub checksum: Checksum,
     pub payload_signed: bool,
     pub conditional: bool,
+    pub storage_class: Option<String>,
 }
 
 /// The settings that a url may hold behind its `?`.
-const SETTINGS: [&str; 6] = ["endpoint", "region", "path_style", "checksum", "payload_signed", "conditional"];
+const SETTINGS: [&str; 7] =
+    ["endpoint", "region", "path_style", "checksum", "payload_signed", "conditional", "storage_class"];
 
 impl Config {
     /// `env` looks up a variable of the environment, `profile` a value of the profile file.
@@ -108,7 +110,22 @@ impl Config {
             checksum,
             payload_signed,
             conditional: options.conditional.or(flag("conditional")?).unwrap_or(true),
+            storage_class: storage_class(options.storage_class.clone().or_else(|| query("storage_class")))?,
         })
+    }
+}
+
+/// Refuses what could not be the name of one.
+fn storage_class(class: Option<String>) -> Result<Option<String>> {
+    let is_name = |class: &String| {
+        (1..=64).contains(&class.len())
+            && class.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    match class {
+        Some(class) if !is_name(&class) => {
+            Err(LakeError::invalid(format!("storage_class={class}; it is like STANDARD_IA or GLACIER_IR")))
+        }
+        class => Ok(class),
     }
 }
 

@@ -99,6 +99,7 @@ impl S3Lake {
         self.look_first(key, &options.condition).await?;
         let mut request = Request::new(Method::PUT, self.key(key)?);
         request.headers = to_headers(&options.attributes)?;
+        request = self.in_class(request);
         if self.checksum() == Checksum::Crc64Nvme {
             let crc64 = options.crc64.unwrap_or_else(|| crc64_pieces(&body));
             request = request.header("x-amz-checksum-crc64nvme", crc64_text(crc64));
@@ -141,7 +142,7 @@ impl S3Lake {
         self.check_target(to, &options.condition).await?;
         let mut request = self.copy_request(Request::new(Method::PUT, self.key(to)?), from, if_match)?;
         request.headers.extend(to_headers(&options.attributes)?);
-        request = request.header("x-amz-metadata-directive", "REPLACE");
+        request = self.in_class(request).header("x-amz-metadata-directive", "REPLACE");
         if self.checksum() == Checksum::Crc64Nvme {
             request = request.header("x-amz-checksum-algorithm", "CRC64NVME");
         }
@@ -207,6 +208,14 @@ impl S3Lake {
             return Err(self.connection.error(&Fault::inside(&answer), action));
         }
         Ok(answer)
+    }
+
+    /// Names the storage class of what is written, if one was chosen.
+    pub(super) fn in_class(&self, request: Request) -> Request {
+        match &self.connection.config().storage_class {
+            Some(class) => request.header("x-amz-storage-class", class.as_str()),
+            None => request,
+        }
     }
 
     /// Adds a condition for servers that honour it.

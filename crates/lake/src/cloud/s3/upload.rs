@@ -22,6 +22,7 @@ impl S3Lake {
     pub(super) async fn begin(&self, key: &[u8], attributes: &Attributes) -> Result<String> {
         let mut request = Request::new(Method::POST, self.key(key)?).query("uploads", "");
         request.headers = to_headers(attributes)?;
+        request = self.in_class(request);
         if self.checksum() == Checksum::Crc64Nvme {
             request = request
                 .header("x-amz-checksum-algorithm", "CRC64NVME")

@@ -1,0 +1,9 @@
+//! Decisions about tiers, pure: what becomes of a copy in a second lake, and which files rules move.
+//!
+//! It must not do I/O, read a clock, or know a lake or a catalog.
+
+#![forbid(unsafe_code)]
+
+pub mod copies;
+pub mod cost;
+pub mod policy;
