@@ -96,7 +96,7 @@ pub(crate) struct Core {
     /// Seals and opens the bytes of encrypted volumes.
     pub vault: Arc<crate::sealing::Vault>,
     /// Wrap the secrets of access keys.
-    pub wrapping: crate::wrapping::WrappingKeys,
+    pub wrapping: stoker_records::wrapping::WrappingKeys,
     /// Volumes and access keys, beside the catalog.
     pub kept: crate::kept::Kept,
     /// The time that expiries go by.

@@ -71,7 +71,6 @@ mod uploads;
 mod versions;
 mod views;
 mod volumes;
-mod wrapping;
 mod writer;
 
 pub use cell::RebuildOptions;

@@ -26,10 +26,10 @@ use crate::cell::{self, Cell, CellOptions};
 use crate::core::{Core, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::drives::{self, Kept, Workshop};
-use crate::open_drive::open_drive;
 use crate::expiry::{Expiry, Known};
 use crate::identity::{HighWater, Identity};
 use crate::known::{check_has_no_drives, find_drives, was_with_drives};
+use crate::open_drive::open_drive;
 
 use crate::options::{CatalogChoice, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, Standing};
@@ -174,7 +174,7 @@ impl Node {
                     gates: lake_gates,
                     named: crate::tiers::named::NamedLakes::new(
                         catalog.clone(),
-                        crate::wrapping::WrappingKeys::of(&secrets),
+                        stoker_records::wrapping::WrappingKeys::of(&secrets),
                     ),
                 },
                 options.volume_defaults.clone(),
@@ -214,7 +214,7 @@ impl Node {
             level: known_level,
             is_witness,
             vault,
-            wrapping: crate::wrapping::WrappingKeys::of(&secrets),
+            wrapping: stoker_records::wrapping::WrappingKeys::of(&secrets),
             kept: kept::Kept::new(&options.dir, identity.cluster),
             snapshots: Default::default(),
             work: Default::default(),

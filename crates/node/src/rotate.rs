@@ -7,8 +7,8 @@ use stoker_schema::rows::{AccessKeyRow, RowValue, keys};
 use stoker_store::{Access, AccessKey, ErrorKind, Result, StoreError, Subject};
 
 use crate::core::Core;
-use crate::wrapping::WrappingKeys;
 use crate::{clock, error};
+use stoker_records::wrapping::WrappingKeys;
 
 /// Longest time that an old key works on.
 const GRACE_MS_MAX: u64 = 90 * 24 * 3_600_000;

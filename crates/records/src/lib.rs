@@ -13,8 +13,10 @@ pub mod lake_keys;
 pub mod layout;
 pub mod mirror;
 pub mod name_record;
+pub mod named_lake;
 pub mod properties;
 pub mod signature;
+pub mod wrapping;
 
 #[cfg(test)]
 mod testing;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::harness::*;
 use stoker_lake::{Faults, Lake, TwinLake};
 use stoker_node::{LakeOpener, Node, NodeOptions};
+use stoker_salvage::{SalvageOptions, StoppedNode, Target, salvage};
 use stoker_store::{
     Class, ErrorKind, LakeChange, LakeInfo, Order, ReplicaInfo, Report, Result, Store, TierOrder, TierReport,
     VolumeOptions,
@@ -267,6 +268,36 @@ async fn bad_replicas_are_refused() {
     node.stop().await;
 }
 
+/// Catalog and drives are lost: what the node wrote down beside them says where the lake is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_salvage_finds_lakes_by_their_names() {
+    let site = Site::new();
+    let node = site.start().await;
+    put_drained(&node, "x", b"drained").await;
+    node.stop().await;
+    drop(node);
+    let options = site.home.options();
+    std::fs::remove_file(options.dir.join("catalog.redb")).unwrap();
+    std::fs::remove_dir_all(site.home.dir.path().join("ring0")).unwrap();
+    let secrets = stoker_node::secrets_kept(&options.dir).unwrap();
+    let given = SalvageOptions {
+        home: StoppedNode { dir: options.dir.clone(), drives: Vec::new(), secrets },
+        others: Vec::new(),
+        target: Target::Embedded,
+        backup: None,
+        lake_options: options.lake_options,
+        lake_opener: None,
+    };
+    let report = salvage(&given, &|_, _| {}).await.unwrap();
+    assert_eq!(report.volumes, 1, "{report:?}");
+    let node = site.home.open_with_new_drives().await;
+    assert_eq!(node.volume("data").await.unwrap().lake.as_deref(), Some("lake://a/data"));
+    assert_eq!(get(&node, "x").await.unwrap(), b"drained");
+    put_drained(&node, "y", b"and on").await;
+    assert_eq!(site.tree("a"), ["x", "y"]);
+    node.stop().await;
+}
+
 /// Two lakes in memory, which refuse and fail as told.
 struct Twins {
     home: Home,
@@ -358,6 +389,7 @@ async fn a_lost_lake_costs_what_was_not_copied_and_no_more() {
     site.b.refuse_all(false);
     site.a.refuse_all(true);
     // Bytes on drives are gone as well, so that nothing hides the loss.
+    std::fs::remove_dir_all(site.home.dir.path().join("ring0")).unwrap();
     let drives = site.options().drives.iter().map(|drive| drive.path.clone()).collect();
     let node = Node::open(NodeOptions { new_drives: drives, ..site.options() }).await.unwrap();
     // Reads go on.

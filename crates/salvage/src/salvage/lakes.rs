@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use serde::Deserialize;
+use stoker_catalog::kv::Row;
 use stoker_lake::{Lake, ObjectInfo};
-use stoker_store::{Result, SET_MARKER, StoreError};
+use stoker_schema::rows::tier_keys;
+use stoker_store::{ErrorKind, Result, SET_MARKER, StoreError, Subject};
 
 use super::SalvageOptions;
 use super::knowledge::VolumeFound;
 use super::replay::Replayed;
 use crate::Tell;
 use stoker_records::error;
+use stoker_records::named_lake::{self, Named};
 use stoker_records::signature::Signer;
+use stoker_records::wrapping::WrappingKeys;
 
 /// Objects of one page of a listing.
 const PAGE: usize = 1_000;
@@ -61,14 +65,32 @@ struct MarkerShard {
     writer: String,
 }
 
-async fn open(volume: &VolumeFound, options: &SalvageOptions) -> Result<Option<Arc<dyn Lake>>> {
-    let Some(url) = volume.row.lake.as_ref().filter(|_| volume.whose().drains) else { return Ok(None) };
+/// The lake of a volume, if it has one. Rows say where a lake with a name is; its secret was wrapped by one of these of the cluster.
+pub(super) async fn open(
+    volume: &VolumeFound,
+    options: &SalvageOptions,
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    secrets: &[[u8; 32]],
+) -> Result<Option<Arc<dyn Lake>>> {
+    let Some(place) = volume.row.lake.as_ref().filter(|_| volume.whose().drains) else { return Ok(None) };
+    let (url, lake_options) = match named_lake::parse(place) {
+        None => (place.clone(), options.lake_options.clone()),
+        Some((name, folder)) => {
+            let key = tier_keys::lake(name);
+            let value = rows.get(&key).ok_or_else(|| {
+                let message = format!("nothing that is left tells where lake `{name}` is");
+                said(volume, StoreError::about(ErrorKind::NotFound, Subject::Lake, message))
+            })?;
+            let row = Row { key, value: value.clone(), seq: 0 };
+            let named = Named::read(&row, &WrappingKeys::of(secrets)).map_err(|fault| said(volume, fault))?;
+            (named_lake::folder(&named.info.url, folder), named.options(&options.lake_options))
+        }
+    };
     if let Some(opener) = &options.lake_opener {
-        return Ok(Some((opener.0)(url)));
+        return Ok(Some((opener.0)(&url)));
     }
-    let lake = stoker_lake::open(url, &options.lake_options)
-        .await
-        .map_err(|fault| said(volume, error::lake(fault)))?;
+    let lake =
+        stoker_lake::open(&url, &lake_options).await.map_err(|fault| said(volume, error::lake(fault)))?;
     Ok(Some(lake))
 }
 
@@ -84,13 +106,13 @@ fn said(volume: &VolumeFound, fault: StoreError) -> StoreError {
 /// nobody acts upon the word of whoever can write to a bucket; `unsigned` counts those.
 pub(super) async fn objects(
     volume: &VolumeFound,
-    options: &SalvageOptions,
+    lake: Option<&dyn Lake>,
     signer: &Signer,
     unsigned: &mut u64,
     tell: Tell<'_>,
 ) -> Result<BTreeMap<Vec<u8>, ObjectInfo>> {
     let mut found = BTreeMap::new();
-    let Some(lake) = open(volume, options).await? else { return Ok(found) };
+    let Some(lake) = lake else { return Ok(found) };
     let mut after = None::<Vec<u8>>;
     loop {
         let page = lake.list(b"", after.as_deref(), None, PAGE).await;
@@ -115,7 +137,7 @@ pub(super) async fn objects(
 /// Sets that records or markers call published, in the order of their publishes.
 pub(super) async fn sets(
     volume: &VolumeFound,
-    options: &SalvageOptions,
+    lake: Option<&dyn Lake>,
     replayed: &Replayed,
     objects: &BTreeMap<Vec<u8>, ObjectInfo>,
 ) -> Result<Vec<SetFound>> {
@@ -130,7 +152,7 @@ pub(super) async fn sets(
         shards: BTreeMap::new(),
     };
     let mut found: Vec<SetFound> = replayed.sets.iter().map(of_record).collect();
-    let Some(lake) = open(volume, options).await? else { return Ok(found) };
+    let Some(lake) = lake else { return Ok(found) };
     for (key, object) in objects {
         let Some(target) = key.strip_suffix(SET_MARKER.as_bytes()) else { continue };
         if !target.ends_with(b"/") || object.size > MARKER_BYTES_MAX {

@@ -167,9 +167,11 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
             records.filter_map(|found| Event::of(found.id, found.drive, &found.record)).collect();
         events.extend(known.old_names(volume.id()).await?);
         let replayed = replay::replay(events);
-        let objects = lakes::objects(volume, options, &signer, &mut unsigned, tell).await?;
+        let lake = lakes::open(volume, options, &known.rows, &secrets).await?;
+        let lake = lake.as_deref();
+        let objects = lakes::objects(volume, lake, &signer, &mut unsigned, tell).await?;
         let settled = settle::settle(volume.whose(), &replayed, &inventory, &objects)?;
-        let sets = lakes::sets(volume, options, &replayed, &objects).await?;
+        let sets = lakes::sets(volume, lake, &replayed, &objects).await?;
         rebuild.volume(volume, settled, sets, tell).await?;
         rebuild.renames(volume, &replayed.renames).await?;
     }

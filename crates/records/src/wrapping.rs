@@ -8,7 +8,7 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
 
-use crate::clock;
+use stoker_host::clock;
 
 /// What the wrapping key is for, so that no other use of the secret gives the same one.
 const PURPOSE: &[u8] = b"stoker: secrets in the catalog, 1";
@@ -16,14 +16,15 @@ const NONCE_BYTES: usize = 12;
 
 /// The keys by which secrets are wrapped.
 #[derive(Default)]
-pub(crate) struct WrappingKeys {
+pub struct WrappingKeys {
     /// The first wraps, all of them unwrap.
     keys: Vec<LessSafeKey>,
 }
 
 /// A secret that was wrapped.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unwrapped {
+pub struct Unwrapped {
+    /// It.
     pub secret: Vec<u8>,
     /// By a key that is replaced.
     pub is_former: bool,
