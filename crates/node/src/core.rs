@@ -182,6 +182,8 @@ impl Core {
         change: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let stopped = |_| StoreError::new(ErrorKind::Closed, "this node is stopping; try again elsewhere");
+        // In a box, once: each wrapper would move it through the stack of whoever asks, and a copy alone has more than 100 KiB.
+        let change = Box::pin(change);
         // A change that outlives the patience of whoever asked could be made after the same client made a newer one.
         let change = stoker_store::patiently(stoker_store::patience(), change);
         let change = stoker_store::asked_by(stoker_store::asker(), change);
