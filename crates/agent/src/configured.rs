@@ -58,6 +58,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             cors_origins: s3.cors_origins.clone(),
             signature_v2: s3.signature_v2,
             md5_up_to: s3.md5_up_to.0,
+            lifecycle_day_ms: u64::from(s3.lifecycle_day_s.get()) * 1_000,
             threads: s3.threads.get().map(NonZeroUsize::get),
             connections_max: s3.connections_max.get(),
             catalog_patience: match config.catalog.kind() {

@@ -502,6 +502,7 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
         memory_bytes: plan.memory_bytes,
         drain_concurrency: plan.drains_max,
         drain_sparse_bytes_max: plan.sparse_bytes_max,
+        lifecycle_day_ms: plan.s3.lifecycle_day_ms,
         key_files: plan.key_files.clone(),
         rebuild: RebuildOptions {
             bytes_per_s_max: plan.peers.rebuild_bytes_per_s.max(REBUILD_MIN),

@@ -37,6 +37,8 @@ pub struct S3Plan {
     pub signature_v2: bool,
     /// Objects up to this size have their MD5 as ETag.
     pub md5_up_to: u64,
+    /// How long a day of lifecycle rules is.
+    pub lifecycle_day_ms: u64,
     /// As many as cores, if nobody says otherwise.
     pub threads: Option<usize>,
     pub connections_max: usize,

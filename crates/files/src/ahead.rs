@@ -174,6 +174,7 @@ mod tests {
             links: 1,
             allocated: None,
             past: None,
+            expires: None,
         }))
     }
 

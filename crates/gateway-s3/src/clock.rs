@@ -2,6 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The last moment that a date of HTTP can say, milliseconds since 1970: the end of the year 9999.
+pub(crate) const HTTP_MS_MAX: u64 = 253_402_300_799_000;
+
 /// Seconds since 1970, now.
 pub(crate) fn unix_s() -> i64 {
     i64::try_from(unix().as_secs()).unwrap_or(i64::MAX)

@@ -18,6 +18,7 @@ mod counters;
 mod exchange;
 mod gateway;
 mod hot;
+mod lifecycle;
 mod operation;
 mod ops;
 mod options;

@@ -88,6 +88,7 @@ operations! {
     Preflight,
     PutBucketAcl,
     PutBucketCors,
+    PutBucketLifecycleConfiguration,
     PutBucketOwnershipControls,
     PutBucketPolicy,
     PutBucketTagging,

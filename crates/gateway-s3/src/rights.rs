@@ -84,6 +84,7 @@ fn needs(operation: Operation) -> Option<(Action, On)> {
         | O::DeletePublicAccessBlock
         | O::PutBucketAcl
         | O::PutBucketCors
+        | O::PutBucketLifecycleConfiguration
         | O::PutBucketOwnershipControls
         | O::PutBucketPolicy
         | O::PutBucketTagging

@@ -36,6 +36,7 @@ const QUESTIONS: &[(&str, Method, Of, Operation)] = &[
     ("legal-hold", Method::GET, Of::Object, Operation::GetObjectLegalHold),
     ("legal-hold", Method::PUT, Of::Object, Operation::PutObjectLegalHold),
     ("lifecycle", Method::GET, Of::Bucket, Operation::GetBucketLifecycleConfiguration),
+    ("lifecycle", Method::PUT, Of::Bucket, Operation::PutBucketLifecycleConfiguration),
     ("lifecycle", Method::DELETE, Of::Bucket, Operation::DeleteBucketLifecycle),
     ("logging", Method::GET, Of::Bucket, Operation::GetBucketLogging),
     ("metrics", Method::GET, Of::Bucket, Operation::ListBucketMetricsConfigurations),

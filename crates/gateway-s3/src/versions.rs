@@ -112,7 +112,8 @@ fn future(is_compliance: bool, until_s: i64) -> Result<Retention> {
     Ok(Retention { is_compliance, until_ms })
 }
 
-fn date(until_ms: u64) -> String {
+/// A moment as documents say it.
+pub(crate) fn date(until_ms: u64) -> String {
     let mut text = Vec::new();
     let stamp = Timestamp::from(clock::from_unix_ms(until_ms));
     match stamp.format(TimestampFormat::DateTime, &mut text) {

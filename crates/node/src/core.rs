@@ -62,6 +62,10 @@ pub(crate) struct Core {
     /// Where reads go.
     pub sources: crate::sources::Sources,
     pub facts: crate::measures::Facts,
+    /// How long a day of lifecycle rules is.
+    pub calendar: stoker_tiers::lifecycle::Calendar,
+    /// Rules of a volume were changed here.
+    pub lifecycle_changed: Notify,
     pub past: crate::history::Past,
     pub emptiness: Mutex<crate::measures::Emptiness>,
     pub read_repair: crate::read_repair::ReadRepair,
@@ -259,6 +263,7 @@ impl Core {
             links: if file.links.is_some() { 0 } else { 1 },
             allocated: matches!(file.layout, Layout::Sparse { .. }).then(|| file.allocated()),
             past: file.past.as_ref().map(|past| crate::versions::info_of(file, past)),
+            expires: None,
         })
     }
 

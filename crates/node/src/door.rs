@@ -74,6 +74,7 @@ impl Store for Node {
             let seen = self.core.seen(&volume, path).await?.ok_or_else(|| no_such_key(path))?;
             let mut info = Core::info(path, &seen.file)?;
             info.part_sizes = self.core.names.upload_part_sizes(&seen.file).await.map_err(error::catalog)?;
+            info.expires = self.core.expires(&volume, path, &info);
             self.core.count_links(&volume, [&mut info]).await?;
             Ok(info)
         })

@@ -20,7 +20,7 @@ use crate::core::{Core, add};
 use crate::drain::may_be_in_lake;
 use crate::lookup::no_such_key;
 use crate::properties::Properties;
-use crate::publish::{check_condition, tombstone_gone};
+use crate::publish::{check_condition, check_version, tombstone_gone};
 use crate::volumes::Volume;
 use crate::{clock, error, name_record};
 
@@ -60,6 +60,17 @@ impl Core {
         key: &[u8],
         condition: &Condition,
     ) -> Result<(bool, Option<Kept>)> {
+        Box::pin(self.delete_seen(volume, key, condition, None)).await
+    }
+
+    /// The same, if the key still has this version.
+    pub async fn delete_seen(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &[u8],
+        condition: &Condition,
+        version: Option<VersionId>,
+    ) -> Result<(bool, Option<Kept>)> {
         self.check_open()?;
         if past_parts(key).is_some() {
             crate::drain::check_key(key)?;
@@ -80,8 +91,9 @@ impl Core {
             None => None,
         };
         let removed = self.names.remove(volume.id, key, &guards, |located| {
-            let etag = theirs.as_ref().map_or(&located.file.etag, |theirs| &theirs.etag);
-            check_condition(condition, Some(etag)).map_err(error::refuse)?;
+            let seen = theirs.as_ref().unwrap_or(&located.file);
+            check_condition(condition, Some(&seen.etag)).map_err(error::refuse)?;
+            check_version(version, seen).map_err(error::refuse)?;
             let lake = theirs.as_ref().map_or(&located.file.lake, |theirs| &theirs.lake);
             let writes = self.tombstones(volume, key, lake.as_ref(), record);
             let keeping = self.keeping(volume, key).map(|keeping| (keeping, clock::mint()));

@@ -32,6 +32,7 @@ mod jobs;
 mod kept;
 mod known;
 mod leases;
+mod lifecycle;
 mod listing;
 mod locks;
 mod lookup;

@@ -18,6 +18,7 @@ use stoker_schema::rows::{
     WITNESSES_SINCE, keys,
 };
 use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_tiers::lifecycle::Calendar;
 use tokio::task::JoinHandle;
 
 use crate::admission::{Admission, LakeGates};
@@ -152,6 +153,8 @@ impl Node {
             admission: Admission::new(lake_gates.clone()),
             sources: Sources::default(),
             facts: Default::default(),
+            calendar: Calendar::of(options.lifecycle_day_ms),
+            lifecycle_changed: Default::default(),
             past: Default::default(),
             emptiness: Default::default(),
             read_repair: Default::default(),
@@ -256,6 +259,7 @@ impl Node {
             tasks.spawn(watermark),
             tasks.spawn(kept::run(core.clone())),
             tasks.spawn(crate::jobs::run(core.clone())),
+            tasks.spawn(crate::lifecycle::run(core.clone())),
             tasks.spawn(core.clone().sweep_held()),
             tasks.spawn(crate::admission::share::run(core.clone())),
         ];

@@ -213,6 +213,8 @@ pub struct NodeOptions {
     pub cell: Option<CellOptions>,
     /// How long a lake may take to carry out a request whose answer was lost; deletes of that key wait as long.
     pub lake_settle_ms: u64,
+    /// How long a day of lifecycle rules is; shorter than a day only for tests.
+    pub lifecycle_day_ms: u64,
     /// How much of the node goes into protecting what lost a copy.
     pub rebuild: RebuildOptions,
     /// What opens drives, if they are not real.
@@ -244,6 +246,7 @@ impl NodeOptions {
             chunk_bytes: 4 << 20,
             cell: None,
             lake_settle_ms: 30_000,
+            lifecycle_day_ms: stoker_tiers::lifecycle::DAY_MS,
             rebuild: RebuildOptions::default(),
             drive_opener: None,
             world: None,

@@ -71,6 +71,16 @@ pub(crate) fn condition_failed(exists: bool, condition: &Condition) -> StoreErro
     )
 }
 
+/// Refuses another version than the one that was decided about: equal bytes may have been written since.
+pub(crate) fn check_version(version: Option<VersionId>, file: &FileRow) -> Result<()> {
+    match version.is_none_or(|version| version == file.version()) {
+        true => Ok(()),
+        false => {
+            Err(StoreError::about(ErrorKind::Conflict, Subject::Condition, "it is another version by now"))
+        }
+    }
+}
+
 pub(crate) fn check_condition(condition: &Condition, etag: Option<&str>) -> Result<()> {
     match condition.holds(etag) {
         true => Ok(()),

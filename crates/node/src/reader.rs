@@ -425,7 +425,8 @@ impl Core {
         let (runs, part_sizes) = self.names.runs_and_parts(file).await.map_err(error::catalog)?;
         // A later version may go on with these chunks and die before this reader is done.
         let pins = self.pins.pin_reader(pin, &runs);
-        let info = FileInfo { part_sizes, ..Core::info(key, file)? };
+        let mut info = FileInfo { part_sizes, ..Core::info(key, file)? };
+        info.expires = self.expires(volume, key, &info);
         let whereabouts = self.row_says(volume, file).await?;
         if let Some(extent) = &whereabouts.extent
             && let Some((chunk, len)) = rings::chunks(&runs).next()

@@ -349,6 +349,7 @@ impl Core {
                 links: 1,
                 allocated: None,
                 past: None,
+                expires: None,
             };
             let own = |holder: &HolderRow| NodeId(holder.node);
             let peers = part.holders.iter().map(own).filter(|node| *node != self.node).collect();

@@ -135,6 +135,18 @@ pub struct FileInfo {
     /// Which version it is, if its volume keeps versions. Not in the encoding.
     #[serde(skip)]
     pub past: Option<VersionInfo>,
+    /// When it expires by the rules of its volume, as far as whoever tells of it knows them. Not in the encoding.
+    #[serde(skip)]
+    pub expires: Option<Expires>,
+}
+
+/// When a file expires.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Expires {
+    /// From this moment on, milliseconds since 1970.
+    pub at_ms: u64,
+    /// Name of the rule.
+    pub rule: String,
 }
 
 impl FileInfo {

@@ -53,7 +53,9 @@ pub use edit::{
     DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece, Seek,
 };
 pub use error::{ErrorKind, Result, StoreError, Subject};
-pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo, META_PREFIX, is_meta_reserved};
+pub use file::{
+    Attributes, Checksum, ChecksumKind, DrainState, Expires, FileInfo, META_PREFIX, is_meta_reserved,
+};
 pub use filler::Filler;
 pub use fleet::{
     DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Removal, Risk, RiskReport, Unreachable,
@@ -91,9 +93,9 @@ pub use operator::{
 pub use order::{Order, Report};
 pub use outage::{CatalogAt, NodeWord, Outage, Outages, StaleView};
 pub use past::{
-    DefaultRetention, Keeps, LOCK_SETTING, Lock, LockChange, NULL_VERSION, RETENTION_DAYS_MAX,
-    RETENTION_YEARS_MAX, Retention, VERSIONING_SETTING, VersionDelete, VersionDeleted, VersionEntry,
-    VersionInfo, Versioning, VersionsPage, VersionsRequest,
+    DefaultRetention, Keeps, LIFECYCLE_SETTING, LOCK_SETTING, Lock, LockChange, NULL_VERSION,
+    RETENTION_DAYS_MAX, RETENTION_YEARS_MAX, Retention, VERSIONING_SETTING, VersionDelete, VersionDeleted,
+    VersionEntry, VersionInfo, Versioning, VersionsPage, VersionsRequest,
 };
 pub use patience::{patience, patiently};
 pub use people::{

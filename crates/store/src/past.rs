@@ -16,6 +16,8 @@ pub use stoker_format::NULL_VERSION;
 pub const VERSIONING_SETTING: &str = "versioning";
 /// The setting that says that its versions can be locked, and for how long they are if nobody says: see [`Versioning`].
 pub const LOCK_SETTING: &str = "object-lock";
+/// The setting that says by which rules its objects expire.
+pub const LIFECYCLE_SETTING: &str = "lifecycle";
 
 /// Longest retention that a volume gives by itself, in days.
 pub const RETENTION_DAYS_MAX: u32 = 36_500;
@@ -168,7 +170,7 @@ pub struct Lock {
 }
 
 /// Which version a file is, and what holds it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VersionInfo {
     /// Its id, or [`NULL_VERSION`].
     pub id: String,
@@ -181,7 +183,7 @@ pub struct VersionInfo {
 }
 
 /// Which versions to list.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct VersionsRequest {
     /// Of keys that start with these bytes.
     pub prefix: Vec<u8>,
@@ -196,7 +198,7 @@ pub struct VersionsRequest {
 }
 
 /// One line of a listing of versions.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum VersionEntry {
     /// A version, or a marker.
     Version {
@@ -212,7 +214,7 @@ pub enum VersionEntry {
 }
 
 /// Versions in the byte order of keys, of one key the latest first.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct VersionsPage {
     /// Versions and prefixes.
     pub entries: Vec<VersionEntry>,
@@ -221,7 +223,7 @@ pub struct VersionsPage {
 }
 
 /// A delete in a volume that keeps versions, or does not.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VersionDelete {
     /// Key.
     pub key: Key,
@@ -234,7 +236,7 @@ pub struct VersionDelete {
 }
 
 /// What a delete did.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct VersionDeleted {
     /// There was something.
     pub existed: bool,

@@ -1,4 +1,4 @@
-//! Decisions about tiers, pure: what becomes of a copy in a second lake, and which files rules move.
+//! Decisions about tiers, pure: what becomes of a copy in a second lake, which files rules move, and which objects expire.
 //!
 //! It must not do I/O, read a clock, or know a lake or a catalog.
 
@@ -6,4 +6,5 @@
 
 pub mod copies;
 pub mod cost;
+pub mod lifecycle;
 pub mod policy;

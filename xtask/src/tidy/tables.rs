@@ -132,6 +132,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-tls",
             "stoker-buffer",
             "stoker-store",
+            // Lifecycle rules: their form, and whether they make sense.
+            "stoker-tiers",
             "stoker-node",
             "stoker-catalog",
             "stoker-lake",

@@ -241,6 +241,7 @@ pub(crate) fn version_names_of(action: Action) -> &'static [&'static str] {
 pub(crate) fn name_of_setting(setting: &str) -> &'static [&'static str] {
     match setting {
         "cors" => &["s3:PutBucketCORS"],
+        "lifecycle" => &["s3:PutLifecycleConfiguration"],
         "tagging" => &["s3:PutBucketTagging"],
         "ownership" => &["s3:PutBucketOwnershipControls"],
         "public-access" => &["s3:PutBucketPublicAccessBlock"],
@@ -259,6 +260,7 @@ const ALSO_GIVEN: &[&str] = &[
     "s3:getbuckettagging",
     "s3:getbucketobjectlockconfiguration",
     "s3:getbucketversioning",
+    "s3:getlifecycleconfiguration",
     "s3:getobjectacl",
     "s3:getobjectattributes",
     "s3:getobjectlegalhold",

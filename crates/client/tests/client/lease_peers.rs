@@ -133,6 +133,7 @@ fn file_info(bytes: &[u8]) -> Response {
         links: 1,
         allocated: None,
         past: None,
+        expires: None,
     }))
 }
 

@@ -10,6 +10,7 @@ use stoker_store::{Checksum, File, FileInfo, Key, Store};
 use crate::answer::{self, Answer, AnswerBody};
 use crate::clock;
 use crate::counters::Counters;
+use crate::lifecycle::add_expiration;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::versions::{add_version, key_asked, missing, not_of_marker};
@@ -225,6 +226,7 @@ fn head(read: &Read<'_>, info: &FileInfo, extent: &Extent) -> Result<Answer> {
         let range = format!("bytes {}-{}/{}", extent.start, extent.end.saturating_sub(1), info.size);
         headers.insert(header::CONTENT_RANGE, value(&range)?);
     }
+    add_expiration(headers, info.expires.as_ref());
     if let Some(count) = extent.parts_count {
         headers.insert("x-amz-mp-parts-count", HeaderValue::from(count));
     }

@@ -17,6 +17,7 @@ use tracing::instrument::WithSubscriber as _;
 use crate::answer::{Answer, AnswerBody};
 use crate::auth::{Credential, Payload};
 use crate::hot::arrivals::Arrivals;
+use crate::lifecycle;
 use crate::operation::Operation;
 use crate::percent::{self, Keep};
 use crate::query::Query;
@@ -192,6 +193,9 @@ async fn answer_setting(store: &dyn Store, asked: Asked<'_>, document: &[u8]) ->
         (Of::Bucket, Target::Volume(volume)) => {
             store.volume(volume).await?;
             if let Some(answer) = versions::answer_bucket(store, operation, volume, document).await? {
+                return Ok(answer);
+            }
+            if let Some(answer) = lifecycle::answer_bucket(store, operation, volume, document).await? {
                 return Ok(answer);
             }
             if let Some(answer) = configured::answer(store, operation, volume, document).await? {

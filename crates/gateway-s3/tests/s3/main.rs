@@ -8,6 +8,7 @@ mod copies;
 mod crowds;
 mod forms;
 mod hostile;
+mod lifecycle;
 mod limits;
 mod listings;
 mod matrix;

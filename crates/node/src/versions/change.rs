@@ -9,19 +9,53 @@ use stoker_schema::names::{
 };
 use stoker_schema::rows::{Drain, FileRow, keys};
 use stoker_store::{
-    Condition, CopyRequest, Keeps, Key, RenameMode, Result, StoreError, VersionDelete, VersionDeleted,
+    Condition, CopyRequest, ErrorKind, Keeps, Key, RenameMode, Result, StoreError, Subject, VersionDelete,
+    VersionDeleted,
 };
 
 use super::{id_text, no_such_version, which};
 use crate::cell::Keepers;
 use crate::core::{Core, add};
 use crate::lookup::no_such_key;
-use crate::publish::{check_condition, tombstone_gone};
+use crate::publish::{check_condition, check_version, tombstone_gone};
 use crate::volumes::Volume;
 use crate::{clock, error, name_record};
 
 /// Times that a rename begins anew because somebody else changed the file.
 const RENAMES_MAX: usize = 20;
+
+/// What must be so of a version that goes for good.
+pub(crate) enum Expect {
+    /// What whoever asks for it says.
+    Condition(Condition),
+    /// It is this one, and its key shows another one.
+    Former(VersionId),
+    /// It is this marker, and no version comes back when it goes.
+    Marker(VersionId),
+}
+
+impl Expect {
+    fn check(&self, removing: &Removing<'_>) -> Result<()> {
+        let file = &removing.version.file;
+        let version = match self {
+            Expect::Condition(condition) => return check_condition(condition, Some(&file.etag)),
+            Expect::Former(version) | Expect::Marker(version) => *version,
+        };
+        check_version(Some(version), file)?;
+        let is_marker = file.past.as_ref().is_some_and(|past| past.is_marker);
+        let fits = match self {
+            Expect::Marker(_) => is_marker,
+            _ => !removing.is_present,
+        };
+        match fits && removing.promoted.is_none() {
+            true => Ok(()),
+            false => {
+                let message = "what its key has is another version by now";
+                Err(StoreError::about(ErrorKind::Conflict, Subject::Condition, message))
+            }
+        }
+    }
+}
 
 impl Core {
     /// Deletes a key, or one version of it for good.
@@ -32,7 +66,10 @@ impl Core {
     ) -> Result<VersionDeleted> {
         let VersionDelete { key, version, condition, bypass } = delete;
         match version {
-            Some(id) => self.remove_version(volume, &key, id, &condition, bypass).await,
+            Some(id) => {
+                let expect = Expect::Condition(condition);
+                self.remove_version(volume, &key, id, &expect, bypass).await
+            }
             None => self.delete_or_mark(volume, key.as_bytes(), &condition).await,
         }
     }
@@ -81,12 +118,12 @@ impl Core {
     }
 
     /// Removes one version of a key for good.
-    async fn remove_version(
+    pub async fn remove_version(
         self: &Arc<Core>,
         volume: &Arc<Volume>,
         key: &Key,
         id: String,
-        condition: &Condition,
+        expect: &Expect,
         bypass: bool,
     ) -> Result<VersionDeleted> {
         self.check_open()?;
@@ -104,7 +141,7 @@ impl Core {
             None => None,
         };
         let removed = self.names.remove_version(volume.id, path, which, bypass, &guards, |removing| {
-            check_condition(condition, Some(&removing.version.file.etag)).map_err(error::refuse)?;
+            expect.check(removing).map_err(error::refuse)?;
             let mut writes = self.removal_writes(volume, path, removing, record);
             if let (true, Some(_)) = (volume.lake_url.is_some(), removing.promoted) {
                 writes.extend(tombstone_gone(volume, path, buried.as_ref()));

@@ -3,7 +3,7 @@
 //! That versions stay is done by the transactions that change a name ([`stoker_schema::names`]); whoever makes one says in its plan that the volume
 //! keeps them, and the transaction fails if the setting is another one by then.
 
-mod change;
+pub(crate) mod change;
 mod list;
 mod lock;
 mod setting;

@@ -1,7 +1,7 @@
 //! Volumes as the node uses them: policy, lake, number.
 
 mod leaving;
-mod settings;
+pub(crate) mod settings;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
@@ -13,12 +13,15 @@ use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_schema::names;
 use stoker_schema::rows::{ImportRow, RowValue, VolumeRow, keys, tier_keys};
 use stoker_store::{
-    DrainPolicy, ErrorKind, Keeps, LAKE_SCHEME, LakeMode, Result, StoreError, Subject, TENANT_DEFAULT,
-    VERSIONING_SETTING, VolumeInfo, VolumeOptions, VolumePolicy, check_volume_name, volume_tenant,
+    DrainPolicy, ErrorKind, Keeps, LAKE_SCHEME, LIFECYCLE_SETTING, LakeMode, Result, StoreError, Subject,
+    TENANT_DEFAULT, VERSIONING_SETTING, VolumeInfo, VolumeOptions, VolumePolicy, check_volume_name,
+    volume_tenant,
 };
+use stoker_tiers::lifecycle::Lifecycle;
 use tokio::sync::OnceCell;
 
 use crate::admission::{AdmittedLake, LakeGates};
+use crate::lifecycle;
 use crate::sealing::{Vault, data_keys};
 use crate::tiers::named::{self, NamedLakes, Way, folder};
 use crate::tiers::replica::Replica;
@@ -43,6 +46,8 @@ pub(crate) struct Volume {
     pub lake_url: Option<String>,
     /// Which versions it keeps.
     pub versions: KnownVersioning,
+    /// By which rules its objects expire.
+    pub lifecycle: Option<Arc<Lifecycle>>,
     /// Deleted; the lake has not seen all deletes of its files yet.
     pub leaving: bool,
     /// Of its row, so that an older one never takes the place of a newer one.
@@ -322,6 +327,7 @@ impl Volumes {
             keys::destroyed_keys(id),
             keys::setting(id, VERSIONING_SETTING),
             tier_keys::replica(id),
+            keys::setting(id, LIFECYCLE_SETTING),
         ];
         let asked: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
         let found = self.catalog.get(&asked).await.map_err(error::catalog)?;
@@ -329,6 +335,8 @@ impl Volumes {
         data_keys::take(&self.vault, id, found[1].as_ref(), found[2].as_ref())?;
         let import = found[0].as_ref().map(ImportRow::of).transpose().map_err(error::catalog)?;
         let versions = KnownVersioning::of(keys::setting(id, VERSIONING_SETTING), found[3].as_ref())?;
+        // In a box: whoever asks for a volume has little stack.
+        let lifecycle = Box::pin(lifecycle::known(&*self.catalog, (id, name), found[5].as_ref())).await?;
         let old = self.by_id.read().unwrap().get(&row.id).cloned();
         let lake = match old {
             Some(old) if old.lake_url == row.lake => old.lake.clone(),
@@ -344,6 +352,7 @@ impl Volumes {
             policy,
             lake_url: row.lake.clone(),
             versions,
+            lifecycle,
             leaving: row.leaving,
             seq,
             lake,

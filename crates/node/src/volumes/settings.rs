@@ -6,13 +6,13 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Commit, Outcome};
 use stoker_schema::names::Refusal;
 use stoker_schema::rows::{RowValue, SettingRow, keys};
-use stoker_store::{ErrorKind, LOCK_SETTING, Result, StoreError, VERSIONING_SETTING};
+use stoker_store::{ErrorKind, LIFECYCLE_SETTING, LOCK_SETTING, Result, StoreError, VERSIONING_SETTING};
 
 use crate::core::Core;
 use crate::error;
 
 /// Longest document: a row has to hold it.
-const LEN_MAX: usize = 48 << 10;
+pub(crate) const LEN_MAX: usize = 48 << 10;
 
 impl Core {
     /// A setting of a volume.
@@ -20,6 +20,9 @@ impl Core {
         let volume = self.volumes.get(volume).await?;
         if matches!(name, VERSIONING_SETTING | LOCK_SETTING) {
             return Ok(self.versioning_text(&volume, name));
+        }
+        if name == LIFECYCLE_SETTING {
+            return Box::pin(self.lifecycle_text(&volume)).await;
         }
         let key = keys::setting(volume.id, name);
         let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
@@ -37,6 +40,9 @@ impl Core {
         self.check_open()?;
         if matches!(name, VERSIONING_SETTING | LOCK_SETTING) {
             return self.set_versioning(volume, name, document.as_deref()).await;
+        }
+        if name == LIFECYCLE_SETTING {
+            return Box::pin(self.set_lifecycle(volume, document.as_deref())).await;
         }
         let volume = self.volumes.get(volume).await?;
         let key = keys::setting(volume.id, name);

@@ -22,6 +22,7 @@ mod large;
 mod leases;
 mod leaving;
 mod levels;
+mod lifecycle;
 mod links;
 mod locks;
 mod minutes;

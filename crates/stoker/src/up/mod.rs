@@ -301,6 +301,7 @@ pub fn plan(dir: &Path, settings: &Values) -> Result<Plan, Failure> {
             cors_origins: Vec::new(),
             signature_v2: true,
             md5_up_to: defaults.s3.md5_up_to.0,
+            lifecycle_day_ms: u64::from(defaults.s3.lifecycle_day_s.get()) * 1_000,
             threads: None,
             connections_max: defaults.s3.connections_max.get(),
             catalog_patience: S3Plan::CATALOG_PATIENCE,

@@ -188,6 +188,7 @@ impl Memory {
             links: 1,
             allocated: None,
             past: None,
+            expires: None,
         };
         let receipt = receipt_of(&volume.info.name, &info);
         volume.files.insert(key.clone(), Arc::new(Stored { info, bytes }));

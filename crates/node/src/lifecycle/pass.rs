@@ -1,0 +1,304 @@
+//! One volume, from its first key to its last one, and then its uploads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stoker_catalog::Row;
+use stoker_catalog::kv::{Commit, Outcome};
+use stoker_format::{VersionId, VolumeId};
+use stoker_schema::lead::Term;
+use stoker_schema::rows::{RowValue, SettingRow, keys};
+use stoker_store::{Condition, ErrorKind, Key, Result, StoreError, UploadId, VersionEntry, VersionsRequest};
+use stoker_tiers::lifecycle::{Act, Decision, Lifecycle, Line, Object, Scan};
+use tokio::time::Instant;
+
+use super::leader::PASSES_A_DAY;
+use crate::core::Core;
+use crate::error;
+use crate::versions::change::Expect;
+use crate::volumes::Volume;
+
+/// Versions and uploads of a page.
+const PAGE: usize = 1_000;
+
+/// Deletes between two looks at whether this node still leads.
+const DELETES_AT_ONCE: usize = 50;
+
+/// Deletes in a second, in all volumes.
+const DELETES_PER_S: u32 = 500;
+
+/// How often it is written down how far a pass is.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// How far a pass is, for whoever goes on with it; a setting of the volume, so that it goes with the volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Progress {
+    /// When the next pass begins, milliseconds since 1970; one that is under way began already.
+    pub next_ms: u64,
+    /// Every version of keys up to this one was looked at.
+    after: Option<Vec<u8>>,
+    /// Objects are done.
+    is_at_uploads: bool,
+    expired: u64,
+    removed: u64,
+    aborted: u64,
+    /// Locked, so they stay.
+    held: u64,
+    failed: u64,
+}
+
+impl Progress {
+    pub fn key(volume: VolumeId) -> Vec<u8> {
+        keys::setting(volume, "lifecycle-pass")
+    }
+
+    /// What cannot be read is begun anew.
+    pub fn of(row: Option<&Row>) -> Progress {
+        let document = row.and_then(|row| SettingRow::of(row).ok()).map(|row| row.document);
+        document.and_then(|document| serde_json::from_slice(&document).ok()).unwrap_or_default()
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        SettingRow { document: serde_json::to_vec(self).expect("plain data encodes") }.encode()
+    }
+}
+
+/// What a version is known by.
+struct What {
+    key: Key,
+    id: String,
+    version: VersionId,
+    etag: String,
+}
+
+/// A pass that this node makes.
+pub(super) struct Pass {
+    rules: Arc<Lifecycle>,
+    /// As it was read or written last.
+    row: Option<(u64, Progress)>,
+    progress: Progress,
+    saved: Instant,
+    scan: Scan<What>,
+    /// Behind which version the next page begins.
+    after: Option<(Vec<u8>, String)>,
+    /// What is to be deleted before more is looked at.
+    queue: VecDeque<Decision<What>>,
+    /// Decided about the last version of a page, behind which the next one begins: it is deleted after that one was read.
+    late: Option<Decision<What>>,
+    uploads_after: Option<(Vec<u8>, Option<UploadId>)>,
+    is_last: bool,
+}
+
+impl Pass {
+    /// Whether it goes by the rules that a volume has now.
+    pub fn is_of(&self, volume: &Volume) -> bool {
+        volume.lifecycle.as_ref().is_some_and(|rules| **rules == *self.rules)
+    }
+}
+
+impl Core {
+    /// Goes on with the pass of a volume, or begins one. None if its rules are gone.
+    pub(super) async fn lifecycle_begin(&self, volume: &Volume) -> Result<Option<Pass>> {
+        let Some(rules) = volume.lifecycle.clone() else { return Ok(None) };
+        let key = Progress::key(volume.id);
+        let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+        let progress = Progress::of(row.as_ref());
+        Ok(Some(Pass {
+            rules,
+            row: row.map(|row| (row.seq, progress.clone())),
+            after: None,
+            progress,
+            saved: Instant::now(),
+            scan: Scan::default(),
+            queue: VecDeque::new(),
+            late: None,
+            uploads_after: None,
+            is_last: false,
+        }))
+    }
+
+    /// A little of a pass. False if it is over, or somebody else's.
+    pub(super) async fn lifecycle_step(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        pass: &mut Pass,
+        term: &Term,
+    ) -> Result<bool> {
+        if !pass.queue.is_empty() {
+            return self.lifecycle_act(volume, pass).await.map(|()| true);
+        }
+        if pass.saved.elapsed() >= SAVE_EVERY && !self.lifecycle_save(volume, pass, term).await? {
+            return Ok(false);
+        }
+        if !pass.progress.is_at_uploads && pass.rules.has_objects() && !pass.is_last {
+            self.lifecycle_look(volume, pass).await?;
+            return Ok(true);
+        }
+        pass.progress.is_at_uploads = true;
+        if pass.rules.has_uploads() && self.lifecycle_uploads(volume, pass).await? {
+            return Ok(true);
+        }
+        let Progress { expired, removed, aborted, held, failed, .. } = pass.progress;
+        if expired + removed + aborted + held + failed > 0 {
+            let volume = &volume.name;
+            tracing::info!(
+                volume,
+                expired,
+                removed,
+                aborted,
+                held,
+                failed,
+                "lifecycle rules were carried out"
+            );
+        }
+        let next_ms = self.expiry.now_ms().saturating_add(self.calendar.day_ms() / PASSES_A_DAY).max(1);
+        pass.progress = Progress { next_ms, ..Progress::default() };
+        self.lifecycle_save(volume, pass, term).await?;
+        Ok(false)
+    }
+
+    /// Reads a page of versions and decides about it.
+    async fn lifecycle_look(self: &Arc<Core>, volume: &Arc<Volume>, pass: &mut Pass) -> Result<()> {
+        let (after, after_version) = match &pass.after {
+            Some((key, id)) => (Some(key.clone()), Some(id.clone())),
+            None => (pass.progress.after.clone(), None),
+        };
+        let prefix = pass.rules.common_prefix();
+        let request = VersionsRequest { prefix, delimiter: None, after, after_version, limit: PAGE };
+        let page = self.versions_page(volume, request).await?;
+        let time = (self.calendar, self.expiry.now_ms());
+        let mut out: Vec<Decision<What>> = pass.late.take().into_iter().collect();
+        let before = out.len();
+        for entry in page.entries {
+            let VersionEntry::Version { info, version, is_latest } = entry else { continue };
+            if pass.scan.key().is_some_and(|key| key != info.key.as_bytes()) {
+                pass.progress.after = pass.scan.key().map(<[u8]>::to_vec);
+            }
+            pass.after = Some((info.key.as_bytes().to_vec(), version.id.clone()));
+            let object = Object {
+                key: info.key.as_bytes(),
+                size: info.size,
+                modified_ms: info.modified_ms,
+                tags: &info.attributes.tags,
+            };
+            let line = Line { object, is_marker: version.is_marker, is_latest };
+            let (key, etag) = (info.key.clone(), info.etag.clone());
+            let what = What { key, id: version.id, version: info.version, etag };
+            pass.scan.line(&pass.rules, time, line, what, &mut out);
+        }
+        pass.is_last = !page.more;
+        if pass.is_last {
+            pass.scan.end(&pass.rules, time, &mut out);
+        } else if let (Some(last), Some((key, id))) = (out.last(), &pass.after)
+            && out.len() > before
+            && last.what.key.as_bytes() == &key[..]
+            && last.what.id == *id
+        {
+            pass.late = out.pop();
+        }
+        pass.queue.extend(out);
+        Ok(())
+    }
+
+    /// Deletes some of what was decided about, at its pace.
+    async fn lifecycle_act(self: &Arc<Core>, volume: &Arc<Volume>, pass: &mut Pass) -> Result<()> {
+        let begun = Instant::now();
+        let mut done = 0;
+        while done < DELETES_AT_ONCE as u32
+            && let Some(decision) = pass.queue.pop_front()
+        {
+            if self.closing.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            done += 1;
+            let Decision { act, rule, what } = decision;
+            match self.lifecycle_delete(volume, act, &what).await {
+                Ok(()) => {
+                    let counted = match act {
+                        Act::Expire => &mut pass.progress.expired,
+                        Act::Remove | Act::Unmark => &mut pass.progress.removed,
+                    };
+                    *counted += 1;
+                    tracing::debug!(volume = volume.name, key = %what.key, id = what.id, rule, "expired");
+                }
+                Err(fault) => failed(&mut pass.progress, &fault)?,
+            }
+        }
+        tokio::time::sleep_until(begun + Duration::from_secs(1) * done / DELETES_PER_S).await;
+        Ok(())
+    }
+
+    /// Deletes what was decided about, and nothing that came since.
+    async fn lifecycle_delete(self: &Arc<Core>, volume: &Arc<Volume>, act: Act, what: &What) -> Result<()> {
+        let expect = match act {
+            Act::Expire => {
+                let condition = Condition { if_match: Some(vec![what.etag.clone()]), ..Condition::default() };
+                let deleted = self.delete_seen(volume, what.key.as_bytes(), &condition, Some(what.version));
+                return deleted.await.map(|_| ());
+            }
+            Act::Remove => Expect::Former(what.version),
+            Act::Unmark => Expect::Marker(what.version),
+        };
+        self.remove_version(volume, &what.key, what.id.clone(), &expect, false).await.map(|_| ())
+    }
+
+    /// Aborts what is due of a page of uploads. False if there are no more.
+    async fn lifecycle_uploads(self: &Arc<Core>, volume: &Arc<Volume>, pass: &mut Pass) -> Result<bool> {
+        let prefix = pass.rules.common_prefix();
+        let page = self.uploads_page(volume, &prefix, pass.uploads_after.take(), PAGE).await?;
+        let now_ms = self.expiry.now_ms();
+        for upload in &page.uploads {
+            let key = upload.key.as_bytes();
+            pass.uploads_after = Some((key.to_vec(), Some(upload.upload.clone())));
+            if pass.rules.aborts(key, upload.begun_ms, self.calendar, now_ms).is_none() {
+                continue;
+            }
+            match self.abort(volume, &upload.key, &upload.upload).await {
+                Ok(()) => pass.progress.aborted += 1,
+                Err(fault) => failed(&mut pass.progress, &fault)?,
+            }
+        }
+        Ok(page.more && !page.uploads.is_empty())
+    }
+
+    /// Writes down how far a pass is. False if somebody else leads, or the rules are others by now.
+    async fn lifecycle_save(&self, volume: &Volume, pass: &mut Pass, term: &Term) -> Result<bool> {
+        let key = Progress::key(volume.id);
+        if pass.row.as_ref().is_some_and(|(_, known)| *known == pass.progress) {
+            pass.saved = Instant::now();
+            return Ok(true);
+        }
+        let mut commit = Commit::new().check(term.check());
+        commit.checks.extend(self.guards(volume));
+        commit = match &pass.row {
+            Some((seq, _)) => commit.seq(key.clone(), *seq),
+            None => commit.absent(key.clone()),
+        };
+        let commit = commit.put(key, pass.progress.encode());
+        match self.catalog.commit(commit).await.map_err(error::catalog)? {
+            Outcome::Done { seq } => {
+                self.saw(seq);
+                pass.row = Some((seq, pass.progress.clone()));
+                pass.saved = Instant::now();
+                Ok(true)
+            }
+            Outcome::Failed { .. } => Ok(false),
+        }
+    }
+}
+
+/// Counts a delete that was refused; gives back what concerns all of them.
+fn failed(progress: &mut Progress, fault: &StoreError) -> Result<()> {
+    match fault.kind {
+        // Somebody was quicker.
+        ErrorKind::NotFound | ErrorKind::Conflict => {}
+        ErrorKind::Denied => progress.held += 1,
+        ErrorKind::Unavailable | ErrorKind::Closed => return Err(fault.clone()),
+        _ => progress.failed += 1,
+    }
+    Ok(())
+}
