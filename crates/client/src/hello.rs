@@ -20,7 +20,7 @@ use crate::fault::Fault;
 /// sets, and orders of operators. 4: changes in the middle of files, and what names are. 5: names that swap, files with
 /// several names. 6: bytes of writers without a checksum of each frame, edits that
 /// learn at their end what they go on with. 7: bytes of writers through memory that both sides share. 8: holes.
-/// 9: errors say more of what they are about. 10: tenants and users. 11: locks. 12: jobs, and the job of a connection. (D23)
+/// 9: errors say more of what they are about. 10: tenants and users. 11: locks. 12: jobs, and the job of a connection; versions, settings of volumes. (D23)
 pub const VERSION: u16 = 12;
 /// The oldest protocol that this release understands.
 pub const VERSION_MIN: u16 = 1;

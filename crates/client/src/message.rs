@@ -9,7 +9,8 @@ use stoker_store::{
     Key, ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order,
     PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo,
     SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo,
-    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    UploadsPage, VersionDelete, VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions,
+    VolumePolicy, WriteRequest,
 };
 
 use crate::beside::{Beside, HOLES_SINCE};
@@ -24,6 +25,9 @@ const LOCKS_SINCE: u16 = 11;
 
 /// The protocol since which there are jobs, and a connection says for which it works.
 pub(crate) const JOBS_SINCE: u16 = 12;
+
+/// The protocol since which versions of files are told apart, and settings of volumes are read and changed.
+pub(crate) const VERSIONS_SINCE: u16 = 12;
 
 /// A request; one for each call of the door, and three for open files and writers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -294,6 +298,23 @@ pub enum Request {
     ForJob {
         label: JobLabel,
     },
+    Versions {
+        volume: String,
+        request: VersionsRequest,
+    },
+    DeleteVersions {
+        volume: String,
+        deletes: Vec<VersionDelete>,
+    },
+    VolumeSetting {
+        volume: String,
+        name: String,
+    },
+    SetVolumeSetting {
+        volume: String,
+        name: String,
+        document: Option<Vec<u8>>,
+    },
 }
 
 impl Request {
@@ -332,6 +353,10 @@ impl Request {
             Request::Seek { .. } => HOLES_SINCE,
             Request::Lock { .. } | Request::LocksKeep { .. } => LOCKS_SINCE,
             Request::Job(_) | Request::ForJob { .. } => JOBS_SINCE,
+            Request::Versions { .. }
+            | Request::DeleteVersions { .. }
+            | Request::VolumeSetting { .. }
+            | Request::SetVolumeSetting { .. } => VERSIONS_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -394,7 +419,9 @@ impl Request {
             | Request::SetStatus { .. }
             | Request::SetFind { .. }
             | Request::Sets { .. }
-            | Request::SetLatest { .. } => false,
+            | Request::SetLatest { .. }
+            | Request::Versions { .. }
+            | Request::VolumeSetting { .. } => false,
             Request::VolumeCreate { .. }
             | Request::VolumeSet { .. }
             | Request::VolumeDelete { .. }
@@ -421,7 +448,9 @@ impl Request {
             | Request::SetShardComplete { .. }
             | Request::SetPublish { .. }
             | Request::SetAbort { .. }
-            | Request::Lock { .. } => true,
+            | Request::Lock { .. }
+            | Request::DeleteVersions { .. }
+            | Request::SetVolumeSetting { .. } => true,
             Request::Operate(order) => !order.only_reads(),
             Request::Job(order) => !order.only_reads(),
         }
@@ -460,6 +489,7 @@ impl Request {
                 check(from).and_then(|()| check(to))
             }
             Request::Delete { keys, .. } => keys.iter().try_for_each(|(key, _)| check(key)),
+            Request::DeleteVersions { deletes, .. } => deletes.iter().try_for_each(|one| check(&one.key)),
             Request::SetBegin { request, .. } => check(&request.target),
             Request::SetFind { path, .. } => check(path),
             Request::UploadPartCopy { key, source, .. } => check(key).and_then(|()| check(&source.key)),
@@ -544,6 +574,9 @@ pub enum Response {
     /// Those that have nothing any more.
     LocksLost(Vec<LockOwner>),
     Job(Box<JobReport>),
+    Versions(VersionsPage),
+    DeletedVersions(Vec<Result<VersionDeleted, StoreError>>),
+    Setting(Option<Vec<u8>>),
 }
 
 /// The first protocol with a hatch.

@@ -9,8 +9,8 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     (
         "Data",
         &[
-            "put", "get", "ls", "stat", "cp", "mv", "rm", "mount", "umount", "csi", "volume", "lake",
-            "policy", "set", "pack", "seal", "stage", "drain", "wait", "explain", "conflict",
+            "put", "get", "ls", "stat", "cp", "mv", "rm", "versions", "mount", "umount", "csi", "volume",
+            "lake", "policy", "set", "pack", "seal", "stage", "drain", "wait", "explain", "conflict",
         ],
     ),
     ("Jobs", &["job", "qos"]),
@@ -48,6 +48,9 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("get", &["stoker get data/model.bin .", "stoker get -r data/run-7/ ./run-7"]),
     ("ls", &["stoker ls", "stoker ls data/run-7/"]),
     ("rm", &["stoker rm data/old.bin"]),
+    ("versions ls", &["stoker versions ls data/run-7/"]),
+    ("versions restore", &["stoker versions restore data/model.bin"]),
+    ("versions rm", &["stoker versions rm data/model.bin 0000019a9d3c5e2000000000000000000000f00d"]),
     ("cp", &["stoker cp stoker://data/a.bin stoker://data/b.bin"]),
     ("mv", &["stoker mv data/a.bin data/b.bin"]),
     ("stat", &["stoker stat data/model.bin"]),
@@ -96,7 +99,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         "lake add",
         &[
             "stoker lake add zurich --url s3://bucket/stoker --access-key AKIA... --secret-key-file key.txt",
-            "stoker lake add frankfurt --url s3://other --endpoint http://10.0.0.9:8333 --cost-gb-month 0.023",
+            "stoker lake add frankfurt --url s3://other --lake-endpoint http://10.0.0.9:8333 --cost-gb-month 0.023",
         ],
     ),
     ("lake set", &["stoker lake set zurich --access-key AKIB... --secret-key-file new.txt"]),

@@ -77,7 +77,7 @@ pub struct SetArgs {
 #[derive(clap::Args)]
 struct Settings {
     /// The endpoint, if it is not the cloud's own: http://host:port.
-    #[arg(long, value_name = "URL")]
+    #[arg(id = "lake_endpoint", long = "lake-endpoint", value_name = "URL")]
     endpoint: Option<String>,
     /// The region of the bucket.
     #[arg(long)]

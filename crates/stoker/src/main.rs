@@ -48,6 +48,7 @@ mod umount;
 mod up;
 mod upgrade;
 mod user;
+mod versions;
 mod volume;
 mod wait;
 mod witness;
@@ -109,6 +110,9 @@ enum Verb {
     Mv(mv::Args),
     /// Show what is known of a file.
     Stat(stat::Args),
+    /// List, bring back and remove what files were before, in volumes that keep versions.
+    #[command(subcommand)]
+    Versions(versions::Verb),
     /// Show a volume as a file system.
     Mount(mount::Args),
     /// Take a mounted volume away.
@@ -237,6 +241,7 @@ fn main() -> ExitCode {
         Verb::Put(args) => put::run(&args),
         Verb::Get(args) => get::run(&args),
         Verb::Ls(args) => ls::run(&args),
+        Verb::Versions(verb) => versions::run(&verb),
         Verb::Rm(args) => rm::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mv(args) => mv::run(&args),

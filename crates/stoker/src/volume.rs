@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use stoker_client::Client;
 use stoker_store::{
-    Class, DrainPolicy, LAKE_SCHEME, LakeMode, Order, Report, Spread, Store, TierOrder, VolumeInfo,
-    VolumeOptions, VolumePolicy, WhenAlone,
+    Class, DrainPolicy, LAKE_SCHEME, LakeMode, Order, Report, Spread, Store, TierOrder, VERSIONING_SETTING,
+    VolumeInfo, VolumeOptions, VolumePolicy, WhenAlone,
 };
 
 use crate::connect::{self, Target};
@@ -85,6 +85,10 @@ pub struct SetArgs {
     /// A second lake, by its name, to which everything that is drained is copied; `none` takes it away.
     #[arg(long, value_name = "NAME")]
     replica: Option<String>,
+    /// Whether versions are kept of what is replaced or deleted: on, or suspended, which keeps those that there are. It cannot be taken
+    /// back altogether.
+    #[arg(long, value_name = "WHAT", value_parser = parse_versioning)]
+    versioning: Option<&'static str>,
     /// Print the volume as one object.
     #[arg(long)]
     json: bool,
@@ -173,6 +177,14 @@ impl PolicyArgs {
     }
 }
 
+fn parse_versioning(text: &str) -> Result<&'static str, String> {
+    match text {
+        "on" | "enabled" => Ok("enabled"),
+        "suspended" => Ok("suspended"),
+        _ => Err("expected on or suspended; what was kept once is not forgotten by a setting".into()),
+    }
+}
+
 fn parse_cipher(text: &str) -> Result<Cipher, String> {
     match text {
         "aes-256-gcm" => Ok(Cipher::Aes256Gcm),
@@ -240,12 +252,20 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             tell(&client, &made, args.json).await
         }),
         Verb::Set(args) => connect::run(&args.target, async |client| {
-            if args.policy.is_empty() && args.replica.is_none() {
+            if args.policy.is_empty() && args.replica.is_none() && args.versioning.is_none() {
                 return Err(Failure::new("nothing to change").hint("name at least one of the options"));
             }
             if let Some(lake) = &args.replica {
                 let lake = Some(lake.clone()).filter(|lake| lake != "none");
                 lake::ask(&client, TierOrder::ReplicaSet { volume: args.name.clone(), lake }).await?;
+            }
+            if let Some(wish) = args.versioning {
+                client
+                    .set_volume_setting(&args.name, VERSIONING_SETTING, Some(wish.as_bytes().to_vec()))
+                    .await?;
+            }
+            if args.policy.is_empty() {
+                return tell(&client, &client.volume(&args.name).await?, args.json).await;
             }
             let policy = args.policy.apply(client.volume(&args.name).await?.policy);
             tell(&client, &client.volume_set(&args.name, policy).await?, args.json).await
@@ -315,6 +335,9 @@ async fn tell(client: &Client, volume: &VolumeInfo, json: bool) -> Result<ExitCo
             summary.push_str("; plain in the lake");
         }
         rows.push(("encryption", summary));
+        if let Ok(Some(kept)) = client.volume_setting(&volume.name, VERSIONING_SETTING).await {
+            rows.push(("versions", String::from_utf8_lossy(&kept).into_owned()));
+        }
         out::fields(&rows)?
     }
     Ok(ExitCode::SUCCESS)

@@ -7,8 +7,9 @@ use stoker_store::{
     CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, JobOrder, JobReport, Key,
     ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
     PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
-    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo,
-    VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VersionDelete,
+    VersionDeleted, VersionsPage, VersionsRequest, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    Writer,
 };
 
 use super::file::RemoteFile;
@@ -19,6 +20,9 @@ use crate::message::{Request, Response};
 /// Keys in one request to delete, and bytes of those keys and their conditions.
 const DELETE_KEYS_MAX: usize = 1000;
 const DELETE_BYTES_MAX: usize = 512 << 10;
+
+/// Versions in one request to delete: with the longest keys and etags they fit.
+const VERSIONS_MAX: usize = 100;
 
 /// Asks, and takes the answer apart.
 macro_rules! ask {
@@ -412,6 +416,51 @@ impl Store for Client {
 
     fn status(&self) -> BoxFuture<'_, Result<NodeStatus>> {
         ask!(self, Request::Status, Response::Status(status) => *status)
+    }
+
+    fn versions<'a>(
+        &'a self,
+        volume: &'a str,
+        request: VersionsRequest,
+    ) -> BoxFuture<'a, Result<VersionsPage>> {
+        ask!(self, Request::Versions { volume: volume.to_owned(), request }, Response::Versions(page) => page)
+    }
+
+    fn delete_versions<'a>(
+        &'a self,
+        volume: &'a str,
+        deletes: Vec<VersionDelete>,
+    ) -> BoxFuture<'a, Result<Vec<Result<VersionDeleted>>>> {
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(deletes.len());
+            for batch in deletes.chunks(VERSIONS_MAX) {
+                let request = Request::DeleteVersions { volume: volume.to_owned(), deletes: batch.to_vec() };
+                match self.ask(request).await? {
+                    Response::DeletedVersions(some) if some.len() == batch.len() => answers.extend(some),
+                    _ => return Err(unexpected()),
+                }
+            }
+            Ok(answers)
+        })
+    }
+
+    fn volume_setting<'a>(
+        &'a self,
+        volume: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        let request = Request::VolumeSetting { volume: volume.to_owned(), name: name.to_owned() };
+        ask!(self, request, Response::Setting(document) => document)
+    }
+
+    fn set_volume_setting<'a>(
+        &'a self,
+        volume: &'a str,
+        name: &'a str,
+        document: Option<Vec<u8>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        let (volume, name) = (volume.to_owned(), name.to_owned());
+        ask!(self, Request::SetVolumeSetting { volume, name, document }, Response::Done => ())
     }
 
     fn job(&self, order: JobOrder) -> BoxFuture<'_, Result<JobReport>> {

@@ -2,7 +2,8 @@
 
 use stoker_format::{VersionId, crc64};
 use stoker_store::{
-    ErrorKind, JobReport, ListPage, PartsPage, Result, SetsPage, Store, StoreError, UploadsPage, Writer,
+    ErrorKind, JobReport, ListPage, PartsPage, Result, SetsPage, Store, StoreError, UploadsPage,
+    VersionsPage, Writer,
 };
 
 use crate::frame::CONTROL_LEN_MAX;
@@ -128,6 +129,18 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         Request::SetLatest { volume, prefix } => {
             Response::SetFound(store.set_latest(&volume, &prefix).await?)
         }
+        Request::Versions { volume, request } => {
+            Response::Versions(cut_versions(store.versions(&volume, request).await?))
+        }
+        Request::DeleteVersions { volume, deletes } => {
+            Response::DeletedVersions(store.delete_versions(&volume, deletes).await?)
+        }
+        Request::VolumeSetting { volume, name } => {
+            Response::Setting(store.volume_setting(&volume, &name).await?)
+        }
+        Request::SetVolumeSetting { volume, name, document } => {
+            store.set_volume_setting(&volume, &name, document).await.map(done)?
+        }
         Request::Open { .. }
         | Request::Read { .. }
         | Request::Lease { .. }
@@ -171,6 +184,13 @@ fn cut_uploads(mut page: UploadsPage) -> UploadsPage {
     let fits = fitting(&page.uploads);
     page.more |= fits < page.uploads.len();
     page.uploads.truncate(fits);
+    page
+}
+
+fn cut_versions(mut page: VersionsPage) -> VersionsPage {
+    let fits = fitting(&page.entries);
+    page.more |= fits < page.entries.len();
+    page.entries.truncate(fits);
     page
 }
 

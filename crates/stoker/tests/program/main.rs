@@ -26,5 +26,6 @@ mod tenants;
 mod tiers;
 mod tls;
 mod up;
+mod versions;
 mod waiting;
 mod witness;

@@ -62,7 +62,7 @@ fn lakes_have_names_on_the_command_line() {
     let rig = site();
     fs::write(rig.path("secret"), "hush-hush\n").unwrap();
     let ran = rig.succeed(
-        "lake add cold --url s3://b/p --endpoint http://127.0.0.1:1 --access-key AK --secret-key-file secret --cost-gb-month 0.0036 \
+        "lake add cold --url s3://b/p --lake-endpoint http://127.0.0.1:1 --access-key AK --secret-key-file secret --cost-gb-month 0.0036 \
          --label site=zrh --json",
     );
     assert_eq!((ran.json()["cost"]["gb_month"].as_u64(), ran.text().contains("hush")), (Some(3_600), false));
