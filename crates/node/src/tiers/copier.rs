@@ -449,7 +449,7 @@ impl Core {
         // As it is, with what was signed of it.
         let found = first.head(job.key).await.map_err(error::lake)?;
         let found = found.filter(|found| found.etag == object.etag);
-        let found = found.ok_or_else(|| crate::drain::lost())?;
+        let found = found.ok_or_else(crate::drain::lost)?;
         let attributes = found.attributes.unwrap_or_default();
         let bytes = Origin::Object { lake: first, key: job.key.to_vec(), etag: object.etag.clone() };
         Ok(Opened { bytes, attributes })

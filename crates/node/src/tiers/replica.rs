@@ -89,11 +89,14 @@ impl Replica {
     }
 }
 
+/// A volume, and a key in it.
+type VolumeKey = (u32, Vec<u8>);
+
 /// What a node remembers of its rounds.
 #[derive(Default)]
 pub(crate) struct Replicas {
     /// When keys that failed are tried again, and after how many failures.
-    later: Mutex<HashMap<(u32, Vec<u8>), (u64, u32)>>,
+    later: Mutex<HashMap<VolumeKey, (u64, u32)>>,
     /// What went wrong last, by volume.
     trouble: Mutex<HashMap<u32, String>>,
     /// How far volumes lag whose rounds are done here, for metrics.
