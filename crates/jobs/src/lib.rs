@@ -7,11 +7,14 @@
 //! defaults, and its templates are replaced once it is known for whom it is ([`expand`]). What a source means in the names of a store says
 //! [`Place`].
 //!
+//! When jobs write their checkpoints so that they do not get in each other's way says [`broker`].
+//!
 //! It must not do I/O, read a clock, move bytes, or know a node.
 
 #![forbid(unsafe_code)]
 
 mod amount;
+pub mod broker;
 mod job;
 mod place;
 mod plan;
