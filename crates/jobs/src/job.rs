@@ -9,7 +9,7 @@
 //! makes things faster, and never unreachable (R18).
 
 use serde::{Deserialize, Serialize};
-use stoker_store::{JobEnd, JobInfo, JobState, JobStep, Tier};
+use stoker_store::{JobEnd, JobInfo, JobQos, JobState, JobStep, Tier};
 
 /// Longest reason.
 pub const REASON_LEN_MAX: usize = 512;
@@ -66,6 +66,11 @@ impl Job {
     /// Whether its data is held for it.
     pub fn holds_data(&self) -> bool {
         matches!(self.info.state, JobState::Queued | JobState::Staging | JobState::Ready | JobState::Running)
+    }
+
+    /// Whether it wants bandwidth as long as its data is held for it.
+    pub fn wants_bandwidth(&self) -> bool {
+        self.info.spec.qos != JobQos::default()
     }
 
     /// Whether it wants something on drives.
@@ -221,6 +226,7 @@ pub(crate) mod tests {
             cell: None,
             nodes: Vec::new(),
             checkpoints: None,
+            qos_enforced: false,
             notes: Vec::new(),
         }
     }

@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pub locks: crate::locks::Locks,
     /// What is held for jobs.
     pub held: crate::jobs::Held,
+    /// Windows for checkpoints.
+    pub windows: crate::jobs::Windows,
     /// What tenants, projects and users have.
     pub accounts: crate::accounts::Accounts,
     pub stats: NodeStats,

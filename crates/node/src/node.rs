@@ -201,6 +201,7 @@ impl Node {
             looks: Default::default(),
             locks: Default::default(),
             held: Default::default(),
+            windows: Default::default(),
             accounts: Default::default(),
             stats: NodeStats::default(),
             tallies: Default::default(),
@@ -260,6 +261,7 @@ impl Node {
             tasks.spawn(kept::run(core.clone())),
             tasks.spawn(crate::jobs::run(core.clone())),
             tasks.spawn(crate::lifecycle::run(core.clone())),
+            tasks.spawn(crate::jobs::follow(core.clone())),
             tasks.spawn(core.clone().sweep_held()),
             tasks.spawn(crate::admission::share::run(core.clone())),
         ];
@@ -342,6 +344,7 @@ impl Node {
             task.abort();
             let _ = task.await;
         }
+        crate::jobs::give_up(&self.core).await;
         self.core.snapshots.clear();
         self.core.rings.close().await;
         self.core.expiry.write();

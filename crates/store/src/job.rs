@@ -58,7 +58,7 @@ pub struct JobMount {
     pub is_default: bool,
 }
 
-/// Bandwidth that a job wants. Kept and shown; nothing holds it yet.
+/// Bandwidth that a job wants; the cluster makes a policy of it when the job is staged (see [`crate::QosSpec`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobQos {
     /// At least so many bytes a second, over all its nodes; 0 for none.
@@ -282,6 +282,9 @@ pub struct JobInfo {
     pub nodes: Vec<String>,
     /// Its directory for checkpoints.
     pub checkpoints: Option<String>,
+    /// Whether drives hold what it wants of bandwidth: there is a policy of admission about it.
+    #[serde(default)]
+    pub qos_enforced: bool,
     /// What somebody should know of it.
     pub notes: Vec<String>,
 }
@@ -337,6 +340,30 @@ pub struct NodeReadiness {
     pub own_bytes: u64,
     /// Bytes on drives of its cell.
     pub cell_bytes: u64,
+}
+
+/// What a job says that is about to write a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct JobWindowAsk {
+    /// Bytes that it will write; 0 if it does not know.
+    pub bytes: u64,
+    /// In so many milliseconds; 0 for now. What is announced for later is kept for it.
+    pub in_ms: u64,
+    /// It waits no longer, milliseconds; none for as long as anybody may.
+    pub wait_ms_max: Option<u64>,
+}
+
+/// When a job may write a checkpoint. Advice: whoever writes without is not stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct JobWindow {
+    /// Its window begins in so many milliseconds.
+    pub wait_ms: u64,
+    /// How long it is expected to write.
+    pub length_ms: u64,
+    /// More is written at that time than drives take.
+    pub is_crowded: bool,
+    /// By its rhythm it writes the next one in so many milliseconds.
+    pub next_ms: Option<u64>,
 }
 
 /// What a scheduler asks about jobs.
@@ -396,6 +423,20 @@ pub enum JobOrder {
         /// The nodes; none for all.
         nodes: Vec<String>,
     },
+    /// It is about to write a checkpoint, and asks when.
+    Window {
+        /// The job.
+        job: JobName,
+        /// How much, and how long it waits.
+        ask: JobWindowAsk,
+    },
+    /// It wrote it.
+    WindowEnd {
+        /// The job.
+        job: JobName,
+        /// Bytes that it wrote; 0 if it does not know.
+        bytes: u64,
+    },
 }
 
 impl JobOrder {
@@ -413,7 +454,9 @@ impl JobOrder {
             | JobOrder::Start { job, .. }
             | JobOrder::End { job, .. }
             | JobOrder::Cancel { job, .. }
-            | JobOrder::Readiness { job, .. } => Some(job),
+            | JobOrder::Readiness { job, .. }
+            | JobOrder::Window { job, .. }
+            | JobOrder::WindowEnd { job, .. } => Some(job),
         }
     }
 
@@ -428,6 +471,8 @@ impl JobOrder {
             JobOrder::End { .. } => "end",
             JobOrder::Cancel { .. } => "cancel",
             JobOrder::Readiness { .. } => "readiness",
+            JobOrder::Window { .. } => "window",
+            JobOrder::WindowEnd { .. } => "window-end",
         }
     }
 }
@@ -446,6 +491,8 @@ pub enum JobReport {
     },
     /// Of [`JobOrder::Readiness`].
     Readiness(JobReadiness),
+    /// Of [`JobOrder::Window`] and [`JobOrder::WindowEnd`].
+    Window(JobWindow),
 }
 
 impl JobReport {

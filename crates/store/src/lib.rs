@@ -67,7 +67,7 @@ pub use history::{
 pub use job::{
     JOB_ID_LEN_MAX, JOB_MOUNTS_MAX, JOB_NODES_MAX, JOB_TEXT_LEN_MAX, JOBS_MAX, JOBS_PAGE_MAX, JobAccess,
     JobEnd, JobInfo, JobMount, JobName, JobOrder, JobQos, JobReadiness, JobReport, JobSource, JobSpec,
-    JobState, JobStep, JobSubmit, NodeReadiness, Tier, check_job_id,
+    JobState, JobStep, JobSubmit, JobWindow, JobWindowAsk, NodeReadiness, Tier, check_job_id,
 };
 pub use join_token::{
     JOIN_TOKEN_TTL_MS_DEFAULT, JOIN_TOKEN_TTL_MS_MAX, JOIN_TOKEN_USES_MAX, JoinTokenInfo, JoinTokenState,

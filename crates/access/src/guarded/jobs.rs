@@ -175,7 +175,7 @@ fn told(asked: Result<JobReport>, member: &Member) -> Result<JobReport> {
             match &mut report {
                 JobReport::Job(job) => rename(job, &own),
                 JobReport::Jobs { jobs, .. } => jobs.iter_mut().for_each(|job| rename(job, &own)),
-                JobReport::Readiness(_) => {}
+                JobReport::Readiness(_) | JobReport::Window(_) => {}
             }
             Ok(report)
         }

@@ -50,6 +50,13 @@ pub static ROUTES: &[Route] = &[
         "JobExpect",
         "Job",
     ),
+    post(
+        "/api/v1/jobs/{job}/window",
+        call!(jobs::window),
+        "A job is about to write a checkpoint, and is told how long to wait so that it is in nobody's way; with `done`, it wrote it.",
+        "JobWindowAsk",
+        "JobWindow",
+    ),
     // Admission.
     get("/api/v1/qos", call!(qos::policies), "Policies, with what is given and used.", NONE, "QosPolicies"),
     get(

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use stoker_jobs::read_spec;
 use stoker_store::{
-    JobEnd, JobInfo, JobName, JobOrder, JobReport, JobState, JobSubmit, UserName, check_job_id,
+    JobEnd, JobInfo, JobName, JobOrder, JobReport, JobState, JobSubmit, JobWindowAsk, UserName, check_job_id,
 };
 
 use super::given::Given;
@@ -58,6 +58,18 @@ struct Expect {
     start_ms: u64,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Window {
+    #[serde(default)]
+    bytes: u64,
+    #[serde(default)]
+    in_ms: u64,
+    wait_ms_max: Option<u64>,
+    #[serde(default)]
+    done: bool,
+}
+
 fn job_name(given: &Given) -> Result<JobName, Fault> {
     Ok(JobName::parse(given.text("job"))?)
 }
@@ -72,7 +84,6 @@ fn shape(job: &JobInfo) -> Value {
     value["readiness"] = json!(job.readiness());
     value["bytes"] = bytes.into();
     value["resident_bytes"] = resident.into();
-    value["qos_enforced"] = false.into();
     value
 }
 
@@ -167,4 +178,17 @@ pub async fn cancel(asked: Arc<Asked>, given: Given) -> Answered {
 pub async fn expect(asked: Arc<Asked>, given: Given) -> Answered {
     let Expect { start_ms } = given.body()?;
     ask(&asked, JobOrder::Expect { job: job_name(&given)?, start_ms }).await
+}
+
+pub async fn window(asked: Arc<Asked>, given: Given) -> Answered {
+    let Window { bytes, in_ms, wait_ms_max, done } = given.body()?;
+    let job = job_name(&given)?;
+    let order = match done {
+        true => JobOrder::WindowEnd { job, bytes },
+        false => JobOrder::Window { job, ask: JobWindowAsk { bytes, in_ms, wait_ms_max } },
+    };
+    match store(&asked)?.job(order).await? {
+        JobReport::Window(window) => Ok(super::shape::plain(&window).into()),
+        _ => Err(confused()),
+    }
 }

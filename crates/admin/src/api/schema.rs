@@ -72,6 +72,7 @@ pub const SHAPES: &[(&str, &str)] = &[
          reason:text steps:[JobStep] spec:any sources:[JobSource] expected_start_ms:int? ready_ms:int? expires_ms:int cell:text? \
          nodes:[text] checkpoints:text? notes:[text] readiness:num? bytes:int resident_bytes:int qos_enforced:bool",
     ),
+    ("JobWindow", "wait_ms:int length_ms:int is_crowded:bool next_ms:int?"),
     ("JobStep", "state:text at_ms:int reason:text"),
     (
         "JobSource",
@@ -309,6 +310,7 @@ pub const BODIES: &[(&str, &str)] = &[
     ("JobEnd", "failed?:bool reason?:text"),
     ("JobReason", "reason?:text"),
     ("JobExpect", "start_ms:int"),
+    ("JobWindowAsk", "bytes?:int in_ms?:int wait_ms_max?:int done?:bool"),
 ];
 
 /// All shapes as JSON Schema, by name.

@@ -25,6 +25,7 @@
 
 mod lakes;
 mod links;
+mod of_jobs;
 mod policies;
 pub(crate) mod share;
 mod work;
@@ -42,6 +43,7 @@ use crate::rings::Drive;
 
 pub(crate) use lakes::{AdmittedLake, LakeGates};
 pub(crate) use links::Links;
+pub(crate) use of_jobs::{Known as KnownPolicy, Promises};
 pub(crate) use stoker_qos_driver::{inherit, working};
 pub(crate) use work::{Names, WireWork, tag};
 

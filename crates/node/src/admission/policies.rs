@@ -11,6 +11,7 @@ use stoker_store::{
     QosSpec, QosSubject, Result, StoreError, Subject,
 };
 
+use super::of_jobs::OF_JOBS;
 use super::share::PROMISED_PERCENT_MAX;
 use crate::core::Core;
 use crate::error;
@@ -29,7 +30,7 @@ fn invalid(message: impl Into<String>) -> StoreError {
     StoreError::new(ErrorKind::Invalid, message)
 }
 
-fn pair(rate: QosRate) -> (Option<u64>, Option<u64>) {
+pub(super) fn pair(rate: QosRate) -> (Option<u64>, Option<u64>) {
     (rate.bytes_per_s, rate.ops_per_s)
 }
 
@@ -55,7 +56,7 @@ fn subject_of(row: &QosRow) -> QosSubject {
 }
 
 /// The id of a policy: that of the work that it is about, so that there is one of it.
-fn id_of(subject: &QosSubject) -> String {
+pub(super) fn id_of(subject: &QosSubject) -> String {
     format!("{:016x}", super::work::id_of(&format!("qos {subject}")))
 }
 
@@ -84,7 +85,7 @@ impl Policy {
 }
 
 /// Refuses what no scheduler would take, with the same words wherever it is asked.
-fn check(request: &QosRequest) -> Result<()> {
+pub(super) fn check(request: &QosRequest) -> Result<()> {
     request.subject.check()?;
     let QosSpec { floor, ceiling, weight, burst_ms, .. } = request.spec;
     let spec = stoker_qos::Spec {
@@ -111,12 +112,15 @@ fn check(request: &QosRequest) -> Result<()> {
         Some(key) if key.is_empty() || key.len() > QOS_REQUEST_LEN_MAX => {
             Err(invalid(format!("a request is known by 1 to {QOS_REQUEST_LEN_MAX} bytes")))
         }
+        Some(key) if key.starts_with(OF_JOBS) => {
+            Err(invalid(format!("requests that begin with `{OF_JOBS}` are those of jobs")))
+        }
         _ => Ok(()),
     }
 }
 
 /// Why a floor is refused, and what could be given.
-fn cannot(floor: QosRate, free: Rate, silent: u32) -> StoreError {
+pub(super) fn cannot(floor: QosRate, free: Rate, silent: u32) -> StoreError {
     let rate = |rate: &QosRate| {
         let bytes = rate.bytes_per_s.map(|bytes| format!("{bytes} bytes/s"));
         let ops = rate.ops_per_s.map(|ops| format!("{ops} operations/s"));
@@ -257,6 +261,16 @@ impl Core {
 
     /// True if the change was made, false if somebody was quicker.
     async fn qos_commit(&self, change: Commit, round: Option<u64>, now_ms: u64) -> Result<bool> {
+        Ok(self.qos_commit_at(change, round, now_ms).await?.is_some())
+    }
+
+    /// The commit that made the change; none if somebody was quicker.
+    pub(super) async fn qos_commit_at(
+        &self,
+        change: Commit,
+        round: Option<u64>,
+        now_ms: u64,
+    ) -> Result<Option<u64>> {
         let key = keys::QOS_ROUND.to_vec();
         let check = match round {
             Some(seq) => Check::Seq(key.clone(), seq),
@@ -266,9 +280,9 @@ impl Core {
         match self.catalog.commit(change).await.map_err(error::catalog)? {
             Outcome::Done { seq } => {
                 self.saw(seq);
-                Ok(true)
+                Ok(Some(seq))
             }
-            Outcome::Failed { .. } => Ok(false),
+            Outcome::Failed { .. } => Ok(None),
         }
     }
 }
@@ -298,6 +312,7 @@ mod tests {
             request(job("a"), QosSpec { burst_ms: u32::MAX, ..QosSpec::default() }),
             QosRequest { export: Some("p/".into()), ..request(job("a"), QosSpec::default()) },
             QosRequest { request: Some(String::new()), ..request(job("a"), QosSpec::default()) },
+            QosRequest { request: Some("job@5".into()), ..request(job("a"), QosSpec::default()) },
             QosRequest {
                 export: Some("p/".into()),
                 ..request(

@@ -1,6 +1,7 @@
 //! Drains give way. While clients write, a drain takes a small share of what they write, so that a burst (a checkpoint)
 //! lands at the speed of the drives; it catches up when they pause. It does not give way when a drain is waited for,
-//! when rings fill up, or when it is late. (D27)
+//! when rings fill up, or when it is late. (D27) While windows for checkpoints have most of what drives take it pauses: those are short, and it
+//! moves to the gaps between. (D247)
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub(crate) struct Pace {
     written_ms: AtomicU64,
     demanded: AtomicUsize,
     is_urgent: AtomicBool,
+    is_crowded: AtomicBool,
 }
 
 /// A drain that somebody waits for; ends when dropped.
@@ -56,11 +58,20 @@ impl Pace {
         self.is_urgent.store(is_urgent, Ordering::Relaxed);
     }
 
+    /// Windows for checkpoints have most of what drives take.
+    pub fn set_crowded(&self, is_crowded: bool) {
+        self.is_crowded.store(is_crowded, Ordering::Relaxed);
+    }
+
+    fn waits_for_nobody(&self) -> bool {
+        self.is_urgent.load(Ordering::Relaxed) || self.demanded.load(Ordering::Relaxed) > 0
+    }
+
     fn is_free(&self, now_ms: u64) -> bool {
-        self.is_urgent.load(Ordering::Relaxed)
-            || self.demanded.load(Ordering::Relaxed) > 0
+        self.waits_for_nobody()
             // A clock that was set back must not stop drains.
-            || self.written_ms.load(Ordering::Relaxed).abs_diff(now_ms) > QUIET_MS
+            || (!self.is_crowded.load(Ordering::Relaxed)
+                && self.written_ms.load(Ordering::Relaxed).abs_diff(now_ms) > QUIET_MS)
     }
 
     /// Waits until so many bytes may be drained.
@@ -70,7 +81,8 @@ impl Pace {
         loop {
             let less = |credit: u64| credit.checked_sub(bytes);
             if self.is_free(clock::now_ms())
-                || self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+                || (!self.is_crowded.load(Ordering::Relaxed)
+                    && self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok())
             {
                 return;
             }
@@ -102,6 +114,13 @@ mod tests {
         assert!(pace.is_free(clock::now_ms()));
         pace.set_urgent(false);
         assert!(pace.is_free(clock::now_ms() + QUIET_MS + 1));
+        pace.set_crowded(true);
+        assert!(!pace.is_free(clock::now_ms() + QUIET_MS + 1));
+        drop(pace.demand());
+        pace.set_urgent(true);
+        assert!(pace.is_free(clock::now_ms()));
+        pace.set_urgent(false);
+        pace.set_crowded(false);
         pace.wrote(1 << 40);
         assert_eq!(pace.credit.load(Ordering::Relaxed), AHEAD);
     }

@@ -27,7 +27,7 @@ fn invalid(message: impl Into<String>) -> StoreError {
     StoreError::new(ErrorKind::Invalid, message)
 }
 
-fn no_job(name: &JobName) -> StoreError {
+pub(super) fn no_job(name: &JobName) -> StoreError {
     StoreError::new(ErrorKind::NotFound, format!("there is no job `{}`; `stoker job ls` lists them", name.id))
 }
 
@@ -68,6 +68,10 @@ impl Core {
                 let reason = if reason.is_empty() { "somebody cancelled it".to_owned() } else { reason };
                 let change = |job: &mut Job, now_ms| job.apply(Event::Cancel, &reason, now_ms).map(drop);
                 self.job_change(&job, change).await.map(of)
+            }
+            JobOrder::Window { job, ask } => self.job_window(&job, ask).await.map(JobReport::Window),
+            JobOrder::WindowEnd { job, bytes } => {
+                self.job_window_end(&job, bytes).await.map(JobReport::Window)
             }
             JobOrder::Readiness { job, nodes } => {
                 let known = self.job_known(&job).await?.ok_or_else(|| no_job(&job))?;
@@ -115,9 +119,6 @@ impl Core {
         self.find_places(&mut spec, &mut notes).await?;
         self.check_scratch(&spec).await?;
         self.check_nodes(&spec)?;
-        if spec.qos != Default::default() {
-            notes.push("its bandwidth is kept, and not enforced yet".to_owned());
-        }
         let source = |mount: &stoker_store::JobMount| JobSource {
             source: mount.source.clone(),
             target: mount.target.clone(),
@@ -150,9 +151,14 @@ impl Core {
             cell: None,
             nodes: Vec::new(),
             checkpoints,
+            qos_enforced: false,
             notes,
         };
-        let job = Job::new(info, submit.again.clone(), clock::now_ms());
+        let mut job = Job::new(info, submit.again.clone(), clock::now_ms());
+        if job.wants_bandwidth() {
+            let note = self.check_bandwidth(&job).await?;
+            job.info.notes.extend(note);
+        }
         let key = keys::job_active(&job.info.tenant, &job.info.id);
         let over = keys::job_over(&job.info.tenant, &job.info.id);
         let end = prefix_end(keys::JOBS_ACTIVE).expect("it has an end");
@@ -306,7 +312,7 @@ impl Core {
             if known.job == before || before.info.state.is_over() {
                 return Ok(before.info);
             }
-            if self.job_write(&known).await?.is_some() {
+            if self.job_write(&mut known, None).await?.is_some() {
                 return Ok(known.job.info);
             }
         }
@@ -329,6 +335,9 @@ impl Core {
             let reason = match job.info.state {
                 JobState::Ready => "started with its data on drives".to_owned(),
                 _ if !job.wants_data() => "started".to_owned(),
+                _ if job.wants_bandwidth() && !job.info.qos_enforced => {
+                    "started before its bandwidth was promised".to_owned()
+                }
                 _ => {
                     let (bytes, resident) = job.info.bytes();
                     format!("started with {} of {} on drives", human_bytes(resident), human_bytes(bytes))

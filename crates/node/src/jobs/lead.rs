@@ -1,11 +1,16 @@
-//! Who leads jobs: a row says it, and changes as long as that node does.
+//! Who leads jobs: one node, by the lease of all loops that one node leads ([`stoker_schema::lead`]). (D235, D246)
+//!
+//! Whoever sees a job and no leader leads. Each row that the leader writes is written only if it still leads; what it asks of other nodes
+//! (hold this, bring that) does no harm twice. It shows that it lives while a turn goes on, however long that takes. With the last job it
+//! gives the lead up, and so does a node that stops, so that nobody waits for the end of a lease then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stoker_catalog::kv::{Commit, Outcome, Range};
-use stoker_schema::rows::{JobLeadRow, RowValue, keys};
+use stoker_catalog::kv::Range;
+use stoker_schema::lead::{Candidate, POLL_EVERY, Term};
+use stoker_schema::rows::keys;
 use stoker_store::Result;
 use tokio::time::Instant;
 
@@ -13,24 +18,42 @@ use super::driver::Driver;
 use crate::core::Core;
 use crate::error;
 
-/// A row that stays the same for so long is that of a node that is gone.
-const LEASE: Duration = Duration::from_secs(10);
-/// How often the leader changes it.
-const BEAT_EVERY: Duration = Duration::from_secs(3);
-/// How often others look at it while there are jobs.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The loop, as its rows call it.
+const LOOP: &str = "jobs";
 /// Pause after the catalog did not answer.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
 /// How often somebody looks for jobs whose news did not arrive.
 const IDLE_EVERY: Duration = Duration::from_secs(60);
+/// A node that stops takes no longer to give the lead up.
+const GIVE_UP_MAX: Duration = Duration::from_secs(2);
 
-/// What a node knows of the row.
-#[derive(Default)]
-struct Seen {
-    /// The row as it was written, and since when it is so.
-    row: Option<(Vec<u8>, Instant)>,
-    /// When this node changed it last, if it leads.
-    beat: Option<(u64, Instant)>,
+/// Leads, or would.
+struct Seat {
+    candidate: Candidate,
+    term: Option<Term>,
+    held_at: Instant,
+}
+
+impl Seat {
+    fn new(core: &Core) -> Result<Seat> {
+        let now = Instant::now();
+        Ok(Seat { candidate: core.candidate(LOOP, now.into_std())?, term: None, held_at: now })
+    }
+
+    /// Shows that it lives, if it leads and it is time to; the term, if it leads.
+    async fn hold(&mut self) -> Result<Option<Term>> {
+        let now = Instant::now();
+        if self.term.is_none() || now.duration_since(self.held_at) >= POLL_EVERY {
+            self.term = self.candidate.hold(now.into_std()).await.map_err(error::catalog)?;
+            self.held_at = now;
+        }
+        Ok(self.term.clone())
+    }
+
+    /// Whether it may still lead although the catalog does not answer.
+    fn is_fresh(&self) -> bool {
+        self.term.as_ref().is_some_and(|term| term.is_fresh(Instant::now().into_std()))
+    }
 }
 
 /// Runs until the node closes.
@@ -39,9 +62,9 @@ pub(crate) async fn run(core: Arc<Core>) {
         return;
     }
     let mut watch = core.catalog.watch(keys::JOBS_ACTIVE.to_vec());
-    let (mut seen, mut driver) = (Seen::default(), None::<Driver>);
+    let (mut seat, mut driver) = (None::<Seat>, None::<Driver>);
     while !core.closing.load(Ordering::Relaxed) {
-        match turn(&core, &mut seen, &mut driver).await {
+        match turn(&core, &mut seat, &mut driver).await {
             Ok(pause) => {
                 let wait = async {
                     match driver.as_mut() {
@@ -67,8 +90,8 @@ pub(crate) async fn run(core: Arc<Core>) {
             Err(fault) => {
                 tracing::debug!("jobs are not led: {fault}");
                 // Another node may lead by now.
-                if seen.beat.is_some_and(|(_, at)| at.elapsed() >= LEASE / 2) {
-                    (driver, seen.beat) = (None, None);
+                if !seat.as_ref().is_some_and(Seat::is_fresh) {
+                    driver = None;
                 }
                 tokio::time::sleep(TROUBLE_PAUSE).await;
             }
@@ -76,7 +99,18 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-async fn turn(core: &Arc<Core>, seen: &mut Seen, driver: &mut Option<Driver>) -> Result<Duration> {
+/// Lets another node lead at once, if this one does. Nothing of the loop runs any more.
+pub(crate) async fn give_up(core: &Core) {
+    let given_up = async {
+        let candidate = core.candidate(LOOP, Instant::now().into_std())?;
+        candidate.give_up().await.map_err(error::catalog)
+    };
+    if let Ok(Err(fault)) = tokio::time::timeout(GIVE_UP_MAX, given_up).await {
+        tracing::debug!("another node leads jobs later: {fault}");
+    }
+}
+
+async fn turn(core: &Arc<Core>, seat: &mut Option<Seat>, driver: &mut Option<Driver>) -> Result<Duration> {
     let has_jobs = match driver {
         Some(driver) => driver.has_jobs(),
         None => {
@@ -88,67 +122,45 @@ async fn turn(core: &Arc<Core>, seen: &mut Seen, driver: &mut Option<Driver>) ->
         // Nothing to lead: whoever sees the next job first does it.
         if let Some(mut last) = driver.take() {
             last.end().await;
-            seen.beat = None;
+        }
+        if let Some(seat) = seat.take() {
+            seat.candidate.give_up().await.map_err(error::catalog)?;
         }
         return Ok(IDLE_EVERY);
     }
-    if !is_leader(core, seen).await? {
+    let seat = match seat {
+        Some(seat) => seat,
+        None => seat.insert(Seat::new(core)?),
+    };
+    let Some(term) = seat.hold().await? else {
         *driver = None;
-        return Ok(LOOK_EVERY);
-    }
-    let driver = match driver {
-        Some(driver) => driver,
-        None => {
-            tracing::info!("this node stages for jobs");
-            driver.insert(Driver::new(core.clone()))
-        }
+        return Ok(POLL_EVERY);
     };
-    driver.turn().await
-}
-
-/// Whether this node leads, after it tried to.
-async fn is_leader(core: &Arc<Core>, seen: &mut Seen) -> Result<bool> {
-    if seen.beat.is_some_and(|(_, at)| at.elapsed() < BEAT_EVERY) {
-        return Ok(true);
-    }
-    let row = core.catalog.get(&[keys::JOBS_LEAD]).await.map_err(error::catalog)?.pop().flatten();
-    let now = Instant::now();
-    let is_own = match &row {
-        None => true,
-        Some(row) => {
-            let lead = JobLeadRow::of(row).map_err(error::catalog)?;
-            if seen.row.as_ref().is_none_or(|(known, _)| *known != row.value) {
-                seen.row = Some((row.value.clone(), now));
+    let leads = driver.get_or_insert_with(|| {
+        tracing::info!("this node stages for jobs");
+        Driver::new(core.clone())
+    });
+    let pause = {
+        let mut turning = std::pin::pin!(leads.turn(&term));
+        loop {
+            tokio::select! {
+                done = &mut turning => break Some(done?),
+                () = tokio::time::sleep(POLL_EVERY) => {
+                    match seat.hold().await {
+                        Ok(None) => break None,
+                        Err(fault) if !seat.is_fresh() => return Err(fault),
+                        Ok(Some(_)) | Err(_) => {}
+                    }
+                }
             }
-            let is_silent = seen.row.as_ref().is_some_and(|(_, since)| since.elapsed() >= LEASE);
-            let node = stoker_format::NodeId(lead.node);
-            // A node that began anew, or was declared down, does not lead.
-            let is_gone = core.cell.is_joined() && core.cell.view().session(node) != Some(lead.session);
-            // An earlier boot of this node does not lead any more: its session ended with this one's beginning.
-            lead.node == core.node.0 || is_silent || is_gone
         }
     };
-    if !is_own {
-        seen.beat = None;
-        return Ok(false);
-    }
-    let beat = seen.beat.map_or(0, |(beat, _)| beat) + 1;
-    let next = JobLeadRow { node: core.node.0, session: core.session_id, beat }.encode();
-    let commit = match &row {
-        None => Commit::new().absent(keys::JOBS_LEAD.to_vec()),
-        Some(row) => Commit::new().seq(keys::JOBS_LEAD.to_vec(), row.seq),
-    };
-    let (session, value) = core.session.clone();
-    let commit = commit.value(session, value).put(keys::JOBS_LEAD.to_vec(), next);
-    match core.catalog.commit(commit).await.map_err(error::catalog)? {
-        Outcome::Done { seq } => {
-            core.saw(seq);
-            seen.beat = Some((beat, now));
-            Ok(true)
-        }
-        Outcome::Failed { .. } => {
-            seen.beat = None;
-            Ok(false)
+    // One that was replaced in the middle of a turn knows nothing any more.
+    match pause {
+        Some(pause) => Ok(pause),
+        None => {
+            *driver = None;
+            Ok(POLL_EVERY)
         }
     }
 }

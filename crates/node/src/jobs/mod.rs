@@ -3,11 +3,12 @@
 //!
 //! - What is asked of jobs ([`door`]) are transactions on their rows, at any node. What is decided about states, order and room is in the
 //!   crate `stoker-jobs`.
-//! - Who leads ([`lead`]) says so in a row, which it writes every few seconds. A row that stays the same is that of a node that is gone.
-//!   Two that believe to lead do no harm: rows are changed on what they were read as, and staging twice is staging once.
+//! - One node leads ([`lead`]), by the lease of all such loops. What it writes fails once another one leads, and staging twice is staging once.
+//! - What a job wants of bandwidth is a policy of admission, from when it is staged until it ends.
 //! - The leader ([`driver`]) counts sources ([`survey`]), has the plan say what comes next, has chunks brought by the node whose turn they
 //!   are, so that the lake is asked once for each in the whole cluster, and measures again and again what is there. It keeps nothing that
 //!   is not in rows or rings: the next one begins where it ended.
+//! - When jobs write their checkpoints ([`windows`]) is a row, too: they ask any node, and drains of all nodes look at it.
 //! - Each node holds what it is told to on a lease ([`held`]).
 //!
 //! A failed node costs its own part: what it had is missing at the next count, and brought to the node whose turn it is then.
@@ -18,6 +19,8 @@ mod held;
 mod lead;
 mod rows;
 mod survey;
+mod windows;
 
 pub(crate) use held::{Held, unpin_leftovers};
-pub(crate) use lead::run;
+pub(crate) use lead::{give_up, run};
+pub(crate) use windows::{Windows, follow};

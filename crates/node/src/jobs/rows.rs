@@ -3,6 +3,7 @@
 use stoker_catalog::Row;
 use stoker_catalog::kv::{Commit, Outcome};
 use stoker_jobs::Job;
+use stoker_schema::lead::Term;
 use stoker_schema::rows::{JobRow, RowValue, keys};
 use stoker_store::{ErrorKind, JobName, Result, StoreError, TENANT_DEFAULT};
 
@@ -59,18 +60,33 @@ impl Core {
     }
 
     /// Writes a job that was changed, if nobody else changed it since it was read; gives the commit then.
-    pub(super) async fn job_write(&self, known: &Known) -> Result<Option<u64>> {
+    /// With a term, only if that node still leads. The policy of a job that needs its data no more ends with it.
+    pub(super) async fn job_write(&self, known: &mut Known, term: Option<&Term>) -> Result<Option<u64>> {
         let info = &known.job.info;
         let (active, over) =
             (keys::job_active(&info.tenant, &info.id), keys::job_over(&info.tenant, &info.id));
-        let value = encode(&known.job)?;
+        let mut commit = Commit::new().seq(active.clone(), known.seq);
+        if let Some(term) = term {
+            commit = commit.check(term.check());
+        }
+        let ends_promise = info.qos_enforced && !known.job.holds_data();
+        let mut job = known.job.clone();
+        if ends_promise {
+            commit = self.without_promise(&job, commit).await?;
+            job.info.qos_enforced = false;
+        }
+        let value = encode(&job)?;
         let commit = match known.is_active() {
-            true => Commit::new().seq(active.clone(), known.seq).put(active, value),
-            false => Commit::new().seq(active.clone(), known.seq).delete(active).put(over, value),
+            true => commit.put(active, value),
+            false => commit.delete(active).put(over, value),
         };
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
             Outcome::Done { seq } => {
                 self.saw(seq);
+                known.job = job;
+                if ends_promise && let Err(fault) = self.qos_reload().await {
+                    tracing::debug!("policies are looked up later: {fault}");
+                }
                 Ok(Some(seq))
             }
             Outcome::Failed { .. } => Ok(None),

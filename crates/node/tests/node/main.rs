@@ -29,6 +29,7 @@ mod minutes;
 mod missing;
 mod open_reads;
 mod power;
+mod promised;
 mod qos;
 mod quota;
 mod reads;

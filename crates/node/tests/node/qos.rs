@@ -16,19 +16,19 @@ fn bytes(rate: u64) -> QosRate {
     QosRate { bytes_per_s: Some(rate), ops_per_s: None }
 }
 
-fn floor(job: &str, rate: u64) -> QosRequest {
+pub fn floor(job: &str, rate: u64) -> QosRequest {
     let spec = QosSpec { floor: bytes(rate), ..QosSpec::default() };
     QosRequest { subject: of_job(job), spec, export: None, request: None, is_new: false }
 }
 
-async fn set(node: &Node, request: QosRequest) -> Result<QosInfo> {
+pub async fn set(node: &Node, request: QosRequest) -> Result<QosInfo> {
     match node.operate(Order::QosSet(Box::new(request))).await? {
         Report::QosPolicy(info) => Ok(*info),
         other => panic!("{other:?}"),
     }
 }
 
-async fn report(node: &Node) -> QosReport {
+pub async fn report(node: &Node) -> QosReport {
     match node.operate(Order::Qos).await.unwrap() {
         Report::Qos(report) => *report,
         other => panic!("{other:?}"),
@@ -80,7 +80,7 @@ async fn the_class_goes_over_the_wire() {
 }
 
 /// A node whose drive is known to do 1 GB/s from an earlier boot.
-async fn measured() -> (Home, std::sync::Arc<Node>) {
+pub async fn measured() -> (Home, std::sync::Arc<Node>) {
     let home = Home::new(lazy());
     let node = home.start().await;
     let drive = node.status().await.unwrap().rings[0].drive.clone();

@@ -15,17 +15,13 @@ impl RowValue for JobRow {
     const TABLE: &'static str = "jobs";
 }
 
-/// The node that stages for jobs, as long as it says so.
+/// Windows for checkpoints: a document that the crate `jobs` understands.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct JobLeadRow {
-    /// The node.
-    pub node: [u8; 16],
-    /// Its boot.
-    pub session: [u8; 16],
-    /// Changes while it leads.
-    pub beat: u64,
+pub struct JobWindowsRow {
+    /// The document.
+    pub document: Vec<u8>,
 }
 
-impl RowValue for JobLeadRow {
-    const TABLE: &'static str = "lead of jobs";
+impl RowValue for JobWindowsRow {
+    const TABLE: &'static str = "windows of jobs";
 }

@@ -657,8 +657,9 @@ pub fn lead_beat(name: &str) -> Vec<u8> {
 pub const JOBS_ACTIVE: &[u8] = b"!jobs/a/";
 /// Every job that is over, as long as it is remembered.
 pub const JOBS_OVER: &[u8] = b"!jobs/o/";
-/// The node that stages for jobs.
-pub const JOBS_LEAD: &[u8] = b"!joblead";
+
+/// The windows that jobs have for their checkpoints.
+pub const JOBS_WINDOWS: &[u8] = b"!jobwindows";
 
 /// `!jobs/a/` tenant `/` id: a job that is not over.
 pub fn job_active(tenant: &str, id: &str) -> Vec<u8> {

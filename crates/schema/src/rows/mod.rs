@@ -27,7 +27,7 @@ mod volume;
 pub use codec::RowValue;
 pub use data_keys::{DataKeyRow, DataKeysRow, DestroyedKeysRow, ENCRYPTED_SINCE};
 pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef};
-pub use job::{JobLeadRow, JobRow};
+pub use job::{JobRow, JobWindowsRow};
 pub use join_token::{JoinTokenRow, JoinUse};
 pub use lake::{
     ConflictRow, GraveRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, SUMS_PER_ROW, SpillRow, SumsRow,

@@ -57,6 +57,7 @@ pub fn whole(job: &JobInfo) -> Result<(), Failure> {
     if job.spec.scratch_per_node > 0 {
         rows.push(("scratch", format!("{} on each node", size::human(job.spec.scratch_per_node))));
     }
+    rows.extend(bandwidth(job).map(|wanted| ("bandwidth", wanted)));
     out::fields(&rows)?;
     let table: Vec<Vec<String>> = job.sources.iter().map(source_row).collect();
     if !table.is_empty() {
@@ -104,9 +105,21 @@ fn word(access: JobAccess) -> &'static str {
     }
 }
 
+/// What it wants of drives, and whether it has it.
+fn bandwidth(job: &JobInfo) -> Option<String> {
+    let qos = &job.spec.qos;
+    let rate = |name: &str, rate: u64| (rate > 0).then(|| format!("{name} {}/s", size::human(rate)));
+    let latency = qos.interactive.then(|| "interactive".to_owned());
+    let all = [rate("floor", qos.floor_bytes_per_s), rate("ceiling", qos.ceiling_bytes_per_s), latency];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    let held = if job.qos_enforced { "held" } else { "not held" };
+    (!all.is_empty()).then(|| format!("{}: {held}", all.join(", ")))
+}
+
 /// What a job script wants to know.
 pub fn env(job: &JobInfo) -> Result<(), Failure> {
-    let mut lines = vec![("STOKER_JOB", format!("{}/{}", job.tenant, job.id))];
+    // What connections say of their job, as a policy about it names it.
+    let mut lines = vec![("STOKER_JOB", job.id.clone()), ("STOKER_JOB_TENANT", job.tenant.clone())];
     lines.extend(job.spec.output.clone().map(|output| ("STOKER_OUTPUT", output)));
     lines.extend(job.checkpoints.clone().map(|at| ("STOKER_CHECKPOINTS", at)));
     if job.spec.scratch_per_node > 0 {
@@ -139,7 +152,6 @@ pub fn json(job: &JobInfo) -> Value {
     value["readiness"] = json!(job.readiness());
     value["bytes"] = bytes.into();
     value["resident_bytes"] = resident.into();
-    value["qos_enforced"] = false.into();
     value
 }
 

@@ -3,6 +3,7 @@
 //! A turn reads what changed, ends what is over, asks the plan, begins counting and bringing as far as there is room for it, renews what is
 //! held, and writes what became of jobs. Counting and bringing are tasks of their own, which tell when they are done.
 
+mod bandwidth;
 mod source;
 mod verdict;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use stoker_format::NodeId;
 use stoker_jobs::{Event, Limits, Place, SourceNeed, Verdict, Want, plan};
+use stoker_schema::lead::Term;
 use stoker_schema::rows::keys;
 use stoker_store::{BoxFuture, JobState, Result, Tier};
 use tokio::sync::mpsc;
@@ -24,6 +26,7 @@ use super::survey::{Brought, Target, Walked};
 use crate::cell::{JobAsk, JobHolds};
 use crate::clock;
 use crate::core::Core;
+use bandwidth::Bandwidth;
 use source::Source;
 
 /// Pause between two turns if nothing happens.
@@ -79,6 +82,7 @@ pub(super) struct Driver {
     is_changed: bool,
     draining: HashMap<Vec<u8>, Instant>,
     forget_at: Instant,
+    bandwidth: Bandwidth,
     told: mpsc::UnboundedReceiver<Told>,
     tell: mpsc::UnboundedSender<Told>,
     waiting: Vec<Told>,
@@ -109,6 +113,7 @@ impl Driver {
             is_changed: true,
             draining: HashMap::new(),
             forget_at: Instant::now() + FORGET_EVERY,
+            bandwidth: Bandwidth::default(),
             told,
             tell,
             waiting: Vec::new(),
@@ -138,7 +143,8 @@ impl Driver {
         self.release(all).await;
     }
 
-    pub async fn turn(&mut self) -> Result<Duration> {
+    /// What is written is written only if this node still leads.
+    pub async fn turn(&mut self, term: &Term) -> Result<Duration> {
         self.listen();
         self.tasks.retain(|task| !task.is_finished());
         if self.is_changed || self.read_at.is_none_or(|at| at.elapsed() >= READ_EVERY) {
@@ -155,14 +161,15 @@ impl Driver {
             self.ask_room().await;
         }
         self.find_sources(&mut changed).await;
+        self.promise_bandwidth(term).await?;
         let dropped = self.follow_plan(now_ms, &mut changed);
         self.release(dropped).await;
         self.keep();
         self.drain_outputs();
-        self.write(changed, now_ms).await?;
+        self.write(changed, now_ms, term).await?;
         if Instant::now() >= self.forget_at {
             self.forget_at = Instant::now() + FORGET_EVERY;
-            self.forget_old(now_ms).await?;
+            self.forget_old(now_ms, term).await?;
         }
         Ok(TURN_EVERY)
     }
@@ -192,6 +199,7 @@ impl Driver {
         self.figures_at.retain(|key, _| self.jobs.contains_key(key));
         self.unwritten.retain(|key| self.jobs.contains_key(key));
         self.draining.retain(|key, _| self.jobs.contains_key(key));
+        self.bandwidth.forget(|key| !self.jobs.contains_key(key));
         self.read_at = Some(Instant::now());
         Ok(())
     }
@@ -576,7 +584,7 @@ impl Driver {
     }
 
     /// Writes what changed; what somebody else changed meanwhile is read again.
-    async fn write(&mut self, changed: HashSet<Vec<u8>>, now_ms: u64) -> Result<()> {
+    async fn write(&mut self, changed: HashSet<Vec<u8>>, now_ms: u64, term: &Term) -> Result<()> {
         // What could not be written before is tried again.
         self.unwritten.extend(changed.iter().cloned());
         let over = self.jobs.iter().filter(|(_, known)| known.job.info.state.is_over());
@@ -588,7 +596,7 @@ impl Driver {
         let rest: Vec<Vec<u8>> = self.unwritten.iter().filter(is_due).cloned().collect();
         for key in over.iter().chain(&rest).take(WRITES_MAX) {
             let Some(known) = self.jobs.get_mut(key) else { continue };
-            match self.core.job_write(known).await? {
+            match self.core.job_write(known, Some(term)).await? {
                 Some(seq) => known.seq = seq,
                 None => self.is_changed = true,
             }
@@ -610,7 +618,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn forget_old(&self, now_ms: u64) -> Result<()> {
+    async fn forget_old(&self, now_ms: u64, term: &Term) -> Result<()> {
         let mut old = Vec::new();
         self.core
             .each(keys::JOBS_OVER.to_vec(), |row| {
@@ -623,7 +631,7 @@ impl Driver {
             })
             .await?;
         for part in old.chunks(1_000) {
-            let mut commit = stoker_catalog::kv::Commit::new();
+            let mut commit = stoker_catalog::kv::Commit::new().check(term.check());
             for (key, seq) in part {
                 commit = commit.seq(key.clone(), *seq).delete(key.clone());
             }

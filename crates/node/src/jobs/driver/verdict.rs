@@ -28,6 +28,7 @@ impl Driver {
                 source.trouble.clone(),
             ));
         }
+        let lacks = if is_whole { self.lacks_bandwidth(key) } else { None };
         let known = self.jobs.get_mut(key).expect("asked for above");
         let job = &mut known.job;
         let before = job.info.clone();
@@ -48,6 +49,9 @@ impl Driver {
         let on_drives = |bytes| format!("all of its {} is on drives of {cell}", human_bytes(bytes));
         let is_waiting = matches!(job.info.state, JobState::Queued | JobState::Staging);
         let _ = match verdict {
+            Verdict::Ready if is_whole && is_waiting && lacks.is_some() => {
+                Ok(job.explain(lacks.as_deref().unwrap_or_default()))
+            }
             Verdict::Ready if is_whole && hot == 0 => {
                 job.apply(Event::Resident, "it waits for no data", now_ms)
             }
