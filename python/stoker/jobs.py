@@ -117,6 +117,19 @@ class Jobs:
         found: dict[str, Any] = self._ask({"Readiness": {"job": _name(job), "nodes": [*nodes]}})["Readiness"]
         return found
 
+    def window(self, job: str, *, bytes: int = 0, within: float | None = None, ahead: float = 0.0) -> dict[str, Any]:
+        """A job is about to write a checkpoint of so many bytes, or will in ``ahead`` seconds. Gives ``wait_ms``: when it is in nobody's
+        way; at most ``within`` seconds. It is advice, and :meth:`window_end` says that it wrote."""
+        wait_ms_max = None if within is None else int(within * 1000)
+        ask = {"bytes": bytes, "in_ms": int(ahead * 1000), "wait_ms_max": wait_ms_max}
+        given: dict[str, Any] = self._ask({"Window": {"job": _name(job), "ask": ask}})["Window"]
+        return given
+
+    def window_end(self, job: str, *, bytes: int = 0) -> dict[str, Any]:
+        """A job wrote its checkpoint. Gives ``next_ms``: when the next one is due, by its rhythm."""
+        given: dict[str, Any] = self._ask({"WindowEnd": {"job": _name(job), "bytes": bytes}})["Window"]
+        return given
+
     def _job(self, order: Mapping[str, Any]) -> Job:
         return _shown(self._ask(order)["Job"])
 
@@ -147,4 +160,4 @@ def _shown(job: Job) -> Job:
     bytes, here = (sum(source[name] for source in hot) for name in ("bytes", "resident_bytes"))
     counted = all(source["is_counted"] for source in hot)
     ready = None if not counted else min(here, bytes) / bytes if bytes else 1.0
-    return {**job, "readiness": ready, "bytes": bytes, "resident_bytes": here, "qos_enforced": False}
+    return {**job, "readiness": ready, "bytes": bytes, "resident_bytes": here}

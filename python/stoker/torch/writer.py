@@ -25,6 +25,7 @@ from .._stoker import ConflictError
 from ..receipts import Receipt
 from ..sets import CheckpointSet
 from ..store import Path, Store
+from ..windows import Window
 from .place import Placed, directory
 from .receipt import SaveReceipt, looks
 from .retention import Retention
@@ -73,6 +74,8 @@ class StokerWriter(Placed, StorageWriter):
     >>> receipt = writer.wait()
     >>> receipt.copies
     2
+
+    With ``STOKER_JOB`` in the environment a save waits until it is in no other job's way: :mod:`stoker.windows`.
 
     ``keep_last`` and ``drain_every`` are explained at :class:`stoker.torch.Retention`. ``deadline``: seconds after which an
     unfinished save is given up (an hour). ``takeover``: an unfinished save of the same path by another process, which is there
@@ -144,6 +147,8 @@ class StokerWriter(Placed, StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         made = self._begin(len(plans))
+        assert self._save is not None
+        self._save.window = Window.ask(self.store, _size(plans), beside=self._staged)
         places = (Place(made.volume, self._path, made.id, rank) for rank in range(len(plans)))
         return [dataclasses.replace(plan, storage_data=place) for plan, place in zip(plans, places)]
 
@@ -313,6 +318,16 @@ class StokerWriter(Placed, StorageWriter):
         return made
 
 
+def _size(plans: list[SavePlan]) -> int:
+    """Bytes of tensors that plans write."""
+    size = 0
+    for plan in plans:
+        for item in plan.items:
+            if item.tensor_data is not None:
+                size += item.tensor_data.chunk.sizes.numel() * item.tensor_data.properties.dtype.itemsize
+    return size
+
+
 class _Save:
     """One save, as one rank sees it."""
 
@@ -320,6 +335,7 @@ class _Save:
         self.store, self.set = store, made
         self.pump: Pump | None = None
         self.background = False
+        self.window: Window | None = None
         self.receipt: SaveReceipt | None = None
         self.told = False
         self._fault: BaseException | None = None
@@ -363,6 +379,8 @@ class _Save:
         except ConflictError as fault:
             raise self.ended() from fault
         self._done(own)
+        if self.window is not None:
+            self.window.end()
         try:
             retention.apply(self.store, self.set.path)
         except (OSError, ValueError) as fault:
