@@ -13,7 +13,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
             "lake", "policy", "set", "pack", "seal", "stage", "drain", "wait", "explain", "conflict",
         ],
     ),
-    ("Jobs", &["job", "qos"]),
+    ("Jobs", &["job", "log", "logs", "qos"]),
     ("Access", &["key", "tenant", "project", "user", "usage", "oidc", "data-key"]),
     ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "cluster", "upgrade", "join-token"]),
     ("Drives", &["drive", "ring"]),
@@ -82,6 +82,17 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("job start", &["stoker job start train-7 --nodes gpu-01,gpu-02"]),
     ("job end", &["stoker job end train-7", "stoker job end train-7 --failed --reason exit-code-1"]),
     ("job readiness", &["stoker job readiness train-7 --nodes gpu-01,gpu-02"]),
+    (
+        "log pipe",
+        &[
+            "python3 train.py | stoker log pipe --job train-7 --tee",
+            "make 2>&1 | stoker log pipe --to data/builds/7 --tee",
+        ],
+    ),
+    (
+        "logs",
+        &["stoker logs train-7 --follow", "stoker logs train-7 --stream stderr --since 10m --grep Error"],
+    ),
     ("wait", &["stoker wait data/model.bin --drained --timeout 5m"]),
     ("volume ls", &["stoker volume ls"]),
     (

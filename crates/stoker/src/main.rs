@@ -23,6 +23,7 @@ mod join;
 mod join_token;
 mod key;
 mod lake;
+mod logs;
 mod ls;
 mod mount;
 mod mv;
@@ -137,6 +138,11 @@ enum Verb {
     /// Submit, show, start and end jobs, whose data is there before they are.
     #[command(subcommand)]
     Job(job::Verb),
+    /// Write the output of programs to the logs of their job.
+    #[command(subcommand)]
+    Log(logs::Verb),
+    /// Show what the programs of a job said, also while they say it.
+    Logs(logs::Args),
     /// Make, show, replace and remove access keys for S3.
     #[command(subcommand)]
     Key(key::Verb),
@@ -234,6 +240,8 @@ fn main() -> ExitCode {
         Verb::Join(args) => join::run(&args),
         Verb::Witness(args) => witness::run(&args),
         Verb::Job(verb) => job::run(&verb),
+        Verb::Log(verb) => logs::run_pipe(&verb),
+        Verb::Logs(args) => logs::run(&args),
         Verb::JoinToken(verb) => join_token::run(&verb),
         Verb::Demo(args) => stoker_demo::run(&args),
         Verb::Serve(args) => serve::run(&args),

@@ -144,6 +144,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-dataset", &["stoker-format", "stoker-store", "stoker-node"]),
     // A cache of blocks knows the door alone; its tests run against a real node.
     ("stoker-kv", &["stoker-format", "stoker-store", "stoker-node"]),
+    // Output of jobs is written and read through the door alone; its tests run against a real node.
+    ("stoker-logs", &["stoker-store", "stoker-node"]),
     // Copies bytes to devices; where they come from is a trait, and checksums are all that it takes from us.
     ("stoker-gpu", &["stoker-format"]),
     // The binding to Python is a client, and never a node.
@@ -343,6 +345,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-dataset",
             "stoker-files",
             "stoker-jobs",
+            "stoker-logs",
             "stoker-reflex",
             "stoker-schema",
             "stoker-gateway-csi",

@@ -11,6 +11,7 @@ mod files;
 mod fleet;
 mod gate;
 mod leaving;
+mod logs;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 #[path = "../faults/net.rs"]
 mod net;

@@ -1,0 +1,116 @@
+//! Lines of what a program said.
+
+use crate::frame::Frame;
+
+/// A longer line is told in pieces.
+pub const LINE_LEN_MAX: usize = 64 << 10;
+
+/// A line, with its end; a progress bar that goes back to the start of its line ends one as well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// When its first byte was said, milliseconds since 1970.
+    pub at_ms: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Not of the program: what became of its words.
+    pub is_note: bool,
+}
+
+impl Line {
+    pub(crate) fn note(at_ms: u64, text: String) -> Line {
+        Line { at_ms, bytes: format!("[stoker: {text}]\n").into_bytes(), is_note: true }
+    }
+}
+
+/// Makes lines of frames.
+#[derive(Default)]
+pub(crate) struct Splitter {
+    /// The beginning of a line, and when it was said.
+    open: Option<Line>,
+}
+
+impl Splitter {
+    /// Adds a frame.
+    pub fn add(&mut self, frame: &Frame, to: &mut Vec<Line>) {
+        if frame.dropped > 0 {
+            self.end(to);
+            let at_ms = frame.marks.first().map_or(0, |(_, at_ms)| *at_ms);
+            to.push(Line::note(at_ms, format!("{} bytes of output were dropped here", frame.dropped)));
+        }
+        let ends = frame.marks.iter().skip(1).map(|(offset, _)| *offset).chain([frame.raw.len()]);
+        for ((offset, at_ms), end) in frame.marks.iter().zip(ends) {
+            self.add_piece(*at_ms, &frame.raw[*offset..end], to);
+        }
+        if frame.is_end {
+            self.end(to);
+        }
+    }
+
+    fn add_piece(&mut self, at_ms: u64, mut bytes: &[u8], to: &mut Vec<Line>) {
+        while !bytes.is_empty() {
+            let open = self.open.get_or_insert_with(|| Line { at_ms, bytes: Vec::new(), is_note: false });
+            let room = LINE_LEN_MAX - open.bytes.len();
+            let looked = &bytes[..bytes.len().min(room)];
+            let (now, is_whole) = match looked.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+                // Both together are one end.
+                Some(at) if looked[at] == b'\r' && looked.get(at + 1) == Some(&b'\n') => (at + 2, true),
+                Some(at) => (at + 1, true),
+                None => (looked.len(), looked.len() == room),
+            };
+            open.bytes.extend_from_slice(&bytes[..now]);
+            bytes = &bytes[now..];
+            if is_whole {
+                to.extend(self.open.take());
+            }
+        }
+    }
+
+    /// What is left of the last line is one.
+    pub fn end(&mut self, to: &mut Vec<Line>) {
+        to.extend(self.open.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(frames: &[Frame]) -> Vec<(u64, String)> {
+        let (mut splitter, mut lines) = (Splitter::default(), Vec::new());
+        for frame in frames {
+            splitter.add(frame, &mut lines);
+        }
+        splitter.end(&mut lines);
+        lines.into_iter().map(|line| (line.at_ms, String::from_utf8(line.bytes).unwrap())).collect()
+    }
+
+    #[test]
+    fn lines_begin_when_their_first_byte_was_said() {
+        let frame = |raw: &[u8], marks: &[(usize, u64)]| Frame {
+            raw: raw.to_vec(),
+            marks: marks.to_vec(),
+            ..Frame::default()
+        };
+        let found = split(&[
+            frame(b"one\ntwo, be", &[(0, 10), (4, 20)]),
+            frame(b"gun\r\n10%\r20%\r", &[(0, 30), (5, 40)]),
+            Frame { dropped: 9, ..frame(b"last", &[(0, 50)]) },
+        ]);
+        let expect = [
+            (10, "one\n"),
+            (20, "two, begun\r\n"),
+            (40, "10%\r"),
+            (40, "20%\r"),
+            (50, "[stoker: 9 bytes of output were dropped here]\n"),
+            (50, "last"),
+        ];
+        assert_eq!(found, expect.map(|(at_ms, text)| (at_ms, text.to_owned())));
+    }
+
+    #[test]
+    fn a_line_without_end_is_bounded() {
+        let long = Frame { raw: vec![b'x'; 3 * LINE_LEN_MAX + 5], marks: vec![(0, 1)], ..Frame::default() };
+        let lens: Vec<usize> = split(&[long]).iter().map(|(_, text)| text.len()).collect();
+        assert_eq!(lens, [LINE_LEN_MAX, LINE_LEN_MAX, LINE_LEN_MAX, 5]);
+    }
+}
