@@ -71,6 +71,13 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             listen: if is_witness { Vec::new() } else { config.nfs.listen.clone() },
             exports: config.nfs.exports.iter().map(|export| export.0.clone()).collect(),
         },
+        registry: match is_witness {
+            true => Default::default(),
+            false => config.registry.plan().map_err(|why| {
+                Failure::new(why)
+                    .hint("name one in [registry] upstreams, such as \"https://registry-1.docker.io\"")
+            })?,
+        },
         peers: PeersPlan {
             listen: match config.peers.listen.as_slice() {
                 [] => Listen::Kept,

@@ -17,10 +17,12 @@ pub mod limits;
 pub mod log;
 pub mod nfs;
 mod notify;
+mod numbers;
 pub mod place;
 #[expect(missing_docs, reason = "fields are named after the settings that deploy/stoker.toml explains")]
 mod plan;
 pub mod ports;
+mod registry;
 mod s3;
 pub mod settings;
 mod signals;
@@ -37,11 +39,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stoker_access::{Guard, Peers};
-use stoker_admin::{Admin, AdminOptions, Source};
+use stoker_admin::{Admin, AdminOptions};
 use stoker_audit::Log;
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, Node, NodeOptions, Promote, RebuildOptions};
 use stoker_oidc::Login;
+use stoker_registry::Registry;
 use stoker_store::{
     ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, Subject,
     VolumeProtection,
@@ -60,8 +63,9 @@ pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
 use nfs::NfsDoor;
 use notify::Notify;
+use numbers::numbers;
 use place::Place;
-pub use plan::{FirstVolume, LakePlan, Listen, NfsPlan, PeersPlan, Plan, S3Plan};
+pub use plan::{FirstVolume, LakePlan, Listen, NfsPlan, PeersPlan, Plan, RegistryPlan, S3Plan};
 use ports::Ports;
 use s3::S3Door;
 pub use signals::Hangup;
@@ -127,6 +131,8 @@ pub struct Ready {
     pub region: String,
     /// Addresses of the NFS door.
     pub nfs: Vec<SocketAddr>,
+    /// URLs of the registry door.
+    pub registry: Vec<String>,
     /// Where the admin API and the console are.
     pub admin: String,
     /// The certificate of the cluster's authority, if its ports have certificates of it.
@@ -293,6 +299,7 @@ async fn stop_wish(signals: &mut Signals) -> &'static str {
 struct Daemon {
     s3: Option<Arc<S3Door>>,
     nfs: Option<Arc<NfsDoor>>,
+    registry: Option<Arc<Registry>>,
     door: Server,
     admin: Admin,
     /// Of the admin and client ports.
@@ -368,6 +375,7 @@ impl Daemon {
         let nfs = NfsDoor::start(member.node(), &guard, &plan.nfs, &status.node, plan.memory_bytes)
             .await?
             .map(Arc::new);
+        let registry = registry::start(&store, &guard, &plan.registry).await?.map(Arc::new);
         let mut telemetry =
             Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status, gate)?;
         let options = AdminOptions {
@@ -375,7 +383,7 @@ impl Daemon {
             logins: plan.issuers.all().iter().filter_map(Login::of).collect(),
             metrics_open: plan.metrics_open,
             first_line: volume.as_ref().map(|volume| first_line(place.dir(), volume)),
-            extra: numbers(&door, s3.clone(), nfs.clone(), log.as_ref()),
+            extra: numbers(&door, s3.clone(), nfs.clone(), registry.clone(), log.as_ref()),
             aside: telemetry.sources(),
             events: Some(telemetry.events()),
             keep_point: Some(telemetry.point_sink()),
@@ -403,6 +411,7 @@ impl Daemon {
             s3: s3.as_ref().map_or_else(Vec::new, |s3| s3.urls()),
             region: plan.s3.region.clone(),
             nfs: nfs.as_ref().map_or_else(Vec::new, |nfs| nfs.addresses()),
+            registry: registry.as_ref().map_or_else(Vec::new, |registry| registry::urls(registry)),
             admin: match certificates.admin {
                 None => format!("http://{}", admin.address()),
                 Some(_) => format!("https://{}", admin.address()),
@@ -432,7 +441,8 @@ impl Daemon {
         };
         let both = [("admin", certificates.admin), ("client", certificates.door)];
         let certificates = both.into_iter().filter_map(|(name, one)| Some((name, one?))).collect();
-        Ok((Daemon { s3, nfs, door, admin, certificates, telemetry, member: Arc::clone(member), log }, ready))
+        let member = Arc::clone(member);
+        Ok((Daemon { s3, nfs, registry, door, admin, certificates, telemetry, member, log }, ready))
     }
 
     /// Waits until a stop is asked for, or called for.
@@ -478,7 +488,12 @@ impl Daemon {
                 nfs.stop(STOP_GRACE).await;
             }
         };
-        tokio::join!(s3, nfs, self.door.stop(STOP_GRACE));
+        let registry = async {
+            if let Some(registry) = &self.registry {
+                registry.stop(STOP_GRACE).await;
+            }
+        };
+        tokio::join!(s3, nfs, registry, self.door.stop(STOP_GRACE));
         // While the node is there: it says what was written to its drives.
         self.telemetry.stop().await;
         self.member.stop().await;
@@ -635,24 +650,6 @@ const RISK_ROUNDS: u64 = 15;
 fn first_line(dir: &Path, volume: &str) -> String {
     let dir = shell::quoted(&dir.display().to_string());
     format!("echo hello > hello.txt && {} put hello.txt {volume}/hello.txt --dir {dir}", shell::program())
-}
-
-/// Where numbers of the doors come from.
-fn numbers(
-    door: &Server,
-    s3: Option<Arc<S3Door>>,
-    nfs: Option<Arc<NfsDoor>>,
-    log: Option<&Arc<Log>>,
-) -> Vec<Source> {
-    let mut all: Vec<Source> = vec![Box::new(door.counters())];
-    all.extend(log.map(audit::numbers));
-    if let Some(s3) = s3 {
-        all.push(Box::new(move || s3.counters()));
-    }
-    if let Some(nfs) = nfs {
-        all.push(Box::new(move || nfs.counters()));
-    }
-    all
 }
 
 async fn start_admin(

@@ -10,6 +10,7 @@ use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, DriveOptions, KeyFiles, Labels, LakePrices, Promote};
 use stoker_oidc::Issuers;
+use stoker_registry::Upstream;
 use stoker_store::{UserName, VolumePolicy};
 
 use super::config::Audit;
@@ -61,6 +62,21 @@ pub struct NfsPlan {
     /// None for no NFS.
     pub listen: Vec<SocketAddr>,
     pub exports: Vec<Export>,
+}
+
+/// The registry door.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryPlan {
+    /// None for no registry.
+    pub listen: Vec<SocketAddr>,
+    /// Registries behind it.
+    pub upstreams: Vec<Upstream>,
+    /// The volume with the images; made if it is not there.
+    pub volume: String,
+    /// Most bytes of images in it.
+    pub bytes_max: u64,
+    /// How long a tag is believed to be what it was.
+    pub tag_age: Duration,
 }
 
 /// The lake.
@@ -118,6 +134,7 @@ pub struct Plan {
     pub key_files: KeyFiles,
     pub s3: S3Plan,
     pub nfs: NfsPlan,
+    pub registry: RegistryPlan,
     pub peers: PeersPlan,
     /// Look up what volumes commit to, for whoever joins; costs a look at everything that is not in the lake.
     pub tells_protection: bool,

@@ -67,6 +67,7 @@ fn tell_json(ready: &Ready) -> Result<(), Failure> {
         "s3": ready.s3,
         "region": ready.region,
         "nfs": ready.nfs,
+        "registry": ready.registry,
         "admin": ready.admin,
         "ca": ready.ca.as_ref().map(|ca| ca.display().to_string()),
         "door": ready.door,

@@ -127,6 +127,7 @@ fn plan(place: &Place, settings: &Values, check_only: bool) -> Result<Plan, Fail
         first_volume: None,
         s3: S3Plan { listen: Listen::At(Vec::new()), ..plan.s3 },
         nfs: NfsPlan { listen: Vec::new(), exports: Vec::new() },
+        registry: Default::default(),
         peers: PeersPlan { weight: 0, ..plan.peers },
         makes_join_token: false,
         check_only,

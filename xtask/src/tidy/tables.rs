@@ -146,6 +146,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-kv", &["stoker-format", "stoker-store", "stoker-node"]),
     // Output of jobs is written and read through the door alone; its tests run against a real node.
     ("stoker-logs", &["stoker-store", "stoker-node"]),
+    // Images come from an upstream and lie behind the door; its tests run against a real node.
+    ("stoker-registry", &["stoker-store", "stoker-tls", "stoker-node"]),
     // Copies bytes to devices; where they come from is a trait, and checksums are all that it takes from us.
     ("stoker-gpu", &["stoker-format"]),
     // The binding to Python is a client, and never a node.
@@ -252,6 +254,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-gateway-nfs",
             "stoker-gateway-s3",
             "stoker-oidc",
+            "stoker-registry",
             "stoker-admin",
             "stoker-reflex",
             "stoker-reflex-driver",

@@ -225,9 +225,9 @@ pub const SHAPES: &[(&str, &str)] = &[
     ),
     ("Lacking", "files:[LackingFile] more:bool"),
     ("LackingFile", "key:text version:text bytes:int modified_ms:int"),
-    ("Policies", "policies:[Policy]"),
+    ("RuleSets", "policies:[RuleSet]"),
     (
-        "Policy",
+        "RuleSet",
         "name:text created_ms:int volumes:[text] rules:[text] passes:int next_ms:int looked:int moved_files:int moved_bytes:int \
          failed_files:int requests:int micros:int",
     ),

@@ -62,7 +62,7 @@ pub static ROUTES: &[Route] = &[
         call!(tiers::policies),
         "Rules that nodes act by, and what came of them.",
         NONE,
-        "Policies",
+        "RuleSets",
     ),
     Route {
         role: Some(Role::View),
@@ -75,7 +75,7 @@ pub static ROUTES: &[Route] = &[
             "PolicyPlan",
         )
     },
-    post("/api/v1/policies", call!(tiers::policy_set), "Keep rules, and act by them.", "PolicyNew", "Policy"),
+    post("/api/v1/policies", call!(tiers::policy_set), "Keep rules, and act by them.", "PolicyNew", "RuleSet"),
     post(
         "/api/v1/policies/{policy}/remove",
         call!(tiers::policy_remove),

@@ -6,6 +6,7 @@
 mod audit;
 mod oidc;
 pub mod reference;
+mod registry;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -27,6 +28,7 @@ use crate::log;
 use crate::tls::check_name;
 pub use audit::{Audit, AuditFlush, AuditLevel, AuditUnwritable};
 pub use oidc::{Oidc, OidcConsole, OidcRole, issuers};
+pub use registry::{Registry, RegistryUpstream};
 pub use value::LocalUser;
 pub use value::{Amount, Auto, Broker, Drain, Share, Size, TopicName, WebUrl};
 
@@ -45,6 +47,7 @@ pub struct Config {
     pub tls: Tls,
     pub s3: S3,
     pub nfs: Nfs,
+    pub registry: Registry,
     pub peers: Peers,
     pub admin: Admin,
     pub door: Door,

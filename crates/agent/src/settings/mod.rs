@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use stoker_gateway_nfs::Export;
 use stoker_node::Labels;
+use stoker_registry::Upstream;
 use stoker_store::LakeMode;
 
 use crate::failure::Failure;
@@ -56,6 +57,9 @@ pub enum Setting {
     S3,
     Nfs,
     NfsExport,
+    Registry,
+    RegistryUpstream,
+    RegistrySize,
     Admin,
     Peers,
     Grace,
@@ -69,7 +73,7 @@ pub enum Setting {
 
 impl Setting {
     /// In the order in which they are told.
-    pub const ALL: [Setting; 20] = [
+    pub const ALL: [Setting; 23] = [
         Setting::Name,
         Setting::Domain,
         Setting::Lake,
@@ -81,6 +85,9 @@ impl Setting {
         Setting::S3,
         Setting::Nfs,
         Setting::NfsExport,
+        Setting::Registry,
+        Setting::RegistryUpstream,
+        Setting::RegistrySize,
         Setting::Admin,
         Setting::Peers,
         Setting::Grace,
@@ -106,6 +113,9 @@ impl Setting {
             Setting::S3 => "s3",
             Setting::Nfs => "nfs",
             Setting::NfsExport => "nfs-export",
+            Setting::Registry => "registry",
+            Setting::RegistryUpstream => "registry-upstream",
+            Setting::RegistrySize => "registry-size",
             Setting::Admin => "admin",
             Setting::Peers => "peers",
             Setting::Grace => "grace",
@@ -130,7 +140,7 @@ impl Setting {
 
     /// May be given many times.
     fn is_list(self) -> bool {
-        matches!(self, Setting::Drive | Setting::NfsExport | Setting::TlsName)
+        matches!(self, Setting::Drive | Setting::NfsExport | Setting::RegistryUpstream | Setting::TlsName)
     }
 
     /// The text as it is kept: places are absolute, so that the next start may be elsewhere.
@@ -150,14 +160,15 @@ impl Setting {
             Setting::Tls => {}
             Setting::TlsName => check_name(text)?,
             Setting::LakeMode => <Mode as clap::ValueEnum>::from_str(text, false).map(|_| ())?,
-            Setting::Size | Setting::Memory => size::parse(text).map(|_| ())?,
+            Setting::Size | Setting::Memory | Setting::RegistrySize => size::parse(text).map(|_| ())?,
             Setting::Cores | Setting::Nodes | Setting::Cells => {
                 checked::<NonZeroUsize>(text, "a number from 1 on")?
             }
-            Setting::S3 | Setting::Nfs | Setting::Admin | Setting::Peers => {
+            Setting::S3 | Setting::Nfs | Setting::Registry | Setting::Admin | Setting::Peers => {
                 checked::<SocketAddr>(text, "an address, such as 127.0.0.1:9000")?;
             }
             Setting::NfsExport => text.parse::<Export>().map(|_| ())?,
+            Setting::RegistryUpstream => Upstream::parse(text, None).map(|_| ())?,
             Setting::Grace => span::parse(text).map(|_| ())?,
         }
         Ok(text.to_owned())
@@ -436,12 +447,13 @@ mod tests {
                 Setting::Tls => check(setting, "on", "perhaps"),
                 Setting::TlsName => check(setting, "s3.example.com", "https://s3"),
                 Setting::LakeMode => check(setting, "read-only", "mine"),
-                Setting::Size | Setting::Memory => check(setting, "1GiB", "much"),
+                Setting::Size | Setting::Memory | Setting::RegistrySize => check(setting, "1GiB", "much"),
                 Setting::Cores | Setting::Nodes | Setting::Cells => check(setting, "3", "0"),
-                Setting::S3 | Setting::Nfs | Setting::Admin | Setting::Peers => {
+                Setting::S3 | Setting::Nfs | Setting::Registry | Setting::Admin | Setting::Peers => {
                     check(setting, "[::1]:9", "here")
                 }
                 Setting::NfsExport => check(setting, "data:read-only", ":"),
+                Setting::RegistryUpstream => check(setting, "https://ghcr.io", "ftp://ghcr.io"),
                 Setting::Grace => check(setting, "30s", "soon"),
             }
         }

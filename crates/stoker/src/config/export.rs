@@ -74,6 +74,15 @@ pub fn text(known: &Known) -> Result<String, Failure> {
             ("exports", Some(format!("[{}]", list(values.all(Setting::NfsExport))))),
         ],
     );
+    let upstreams = values.all(Setting::RegistryUpstream);
+    section(
+        "[registry]",
+        &[
+            ("listen", one(values.one(Setting::Registry).map(str::to_owned))),
+            ("upstreams", (!upstreams.is_empty()).then(|| format!("[{}]", list(upstreams)))),
+            ("size", of_text(Setting::RegistrySize)),
+        ],
+    );
     let name = match values.one(Setting::Name) {
         Some(name) => name.to_owned(),
         None => daemon::default_name(&known.dir)?,

@@ -175,6 +175,8 @@ fn default(known: &Known, setting: Setting) -> Result<(String, String), Failure>
         Setting::Cells => by_default("1".to_owned()),
         Setting::Tls => by_default("off".to_owned()),
         Setting::TlsName | Setting::TlsCert | Setting::TlsKey => by_default("-".to_owned()),
+        Setting::RegistrySize => by_default(size::exact(Config::default().registry.size.0)),
+        Setting::Registry | Setting::RegistryUpstream => by_default("-".to_owned()),
         Setting::Domain | Setting::Nfs | Setting::NfsExport | Setting::Nodes => by_default("-".to_owned()),
     })
 }

@@ -21,6 +21,7 @@ pub fn json(ready: &Ready) -> Result<(), Failure> {
         "secret_key": credentials.map(|keys| &keys.secret_key),
         "region": ready.region,
         "nfs": ready.nfs.first(),
+        "registry": ready.registry.first(),
         "admin": ready.admin,
         "ca": ready.ca.as_ref().map(|ca| ca.display().to_string()),
         "token": ready.tokens.operator,
@@ -121,6 +122,10 @@ fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
     ];
     if let Some(address) = ready.nfs.first() {
         rows.insert(1, ("nfs", nfs::mount_command(*address, ready.volume.as_deref().unwrap_or("VOLUME"))));
+    }
+    if let Some(url) = ready.registry.first() {
+        let images = url.trim_start_matches("http://");
+        rows.insert(1, ("registry", format!("podman pull --tls-verify=false {images}/IMAGE")));
     }
     for ring in &status.rings {
         rows.push(("drive", format!("{}, {}, {}", ring.path, size::human(ring.bytes), ring.io)));

@@ -16,11 +16,11 @@ use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, JoinAs, Labels, LakePrices};
 use stoker_store::VolumePolicy;
 
-use crate::config::Config;
+use crate::config::{Config, Registry, RegistryUpstream, Size};
 use crate::daemon::place::Place;
 use crate::daemon::{
-    self, FirstVolume, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, S3Plan, TelemetryPlan,
-    TlsPlan, Traces, TracesPlan, drives, limits,
+    self, FirstVolume, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, RegistryPlan, S3Plan,
+    TelemetryPlan, TlsPlan, Traces, TracesPlan, drives, limits,
 };
 use crate::failure::Failure;
 use crate::{log, out, size, span, sys};
@@ -64,6 +64,16 @@ pub struct Args {
     /// be given many times. By default every volume, to this machine.
     #[arg(long, value_name = "EXPORT")]
     nfs_export: Vec<Export>,
+    /// Address of the registry door, which pulls OCI images through; without it there is none.
+    #[arg(long, value_name = "ADDR", conflicts_with = "nodes")]
+    registry: Option<SocketAddr>,
+    /// A registry that images come from, such as https://registry-1.docker.io; may be given many times, the first is meant where
+    /// a client names none.
+    #[arg(long, value_name = "URL")]
+    registry_upstream: Vec<String>,
+    /// How much of images is kept, in the volume `images`; by default 100GiB.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    registry_size: Option<u64>,
     /// Address for the console, the admin API, health and metrics; by default 127.0.0.1:9001, or a free port that is kept.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
@@ -150,6 +160,9 @@ impl Args {
         take(Setting::S3, text(self.s3.as_ref()))?;
         take(Setting::Nfs, text(self.nfs.as_ref()))?;
         take(Setting::NfsExport, self.nfs_export.iter().map(Export::to_string).collect())?;
+        take(Setting::Registry, text(self.registry.as_ref()))?;
+        take(Setting::RegistryUpstream, self.registry_upstream.clone())?;
+        take(Setting::RegistrySize, self.registry_size.map(size::exact).into_iter().collect())?;
         take(Setting::Admin, text(self.admin.as_ref()))?;
         take(Setting::Peers, text(self.peers.as_ref()))?;
         take(Setting::Grace, self.grace.map(span::exact).into_iter().collect())?;
@@ -262,6 +275,26 @@ fn tls(settings: &Values) -> Result<Option<TlsPlan>, Failure> {
     }
 }
 
+/// The registry door that the settings ask for.
+fn registry(settings: &Values) -> Result<RegistryPlan, Failure> {
+    let listen: Option<SocketAddr> = settings.parsed(Setting::Registry);
+    let defaults = Config::default().registry;
+    let upstreams = settings.all(Setting::RegistryUpstream).iter();
+    let plan = Registry {
+        listen: listen.into_iter().collect(),
+        upstreams: upstreams.cloned().map(RegistryUpstream).collect(),
+        size: settings.bytes(Setting::RegistrySize).map_or(defaults.size, Size),
+        ..defaults
+    };
+    if plan.listen.is_empty() && !plan.upstreams.is_empty() {
+        return Err(Failure::new("--registry-upstream is asked for nothing without --registry")
+            .hint("add --registry ADDRESS, such as 127.0.0.1:5000"));
+    }
+    plan.plan().map_err(|why| {
+        Failure::new(why).hint("add --registry-upstream URL, such as https://registry-1.docker.io")
+    })
+}
+
 /// What settings say of a node in a directory, but for its drives.
 pub fn plan(dir: &Path, settings: &Values) -> Result<Plan, Failure> {
     let defaults = Config::default();
@@ -308,6 +341,7 @@ pub fn plan(dir: &Path, settings: &Values) -> Result<Plan, Failure> {
             tls: tls(settings)?,
         },
         nfs: NfsPlan { listen: nfs.into_iter().collect(), exports },
+        registry: registry(settings)?,
         peers: PeersPlan {
             listen: at(Setting::Peers),
             name: settings

@@ -26,13 +26,14 @@ const NODES_MAX: usize = 16;
 const LAKE: &str = "lake";
 
 /// Settings that are for one node.
-const SINGLE: [Setting; 8] = [
+const SINGLE: [Setting; 9] = [
     Setting::Name,
     Setting::Domain,
     Setting::Drive,
     Setting::S3,
     Setting::Nfs,
     Setting::NfsExport,
+    Setting::Registry,
     Setting::Admin,
     Setting::Peers,
 ];

@@ -17,6 +17,7 @@ mod logs;
 mod net;
 mod outages;
 mod refusals;
+mod registry;
 mod rig;
 mod service;
 mod sets;
