@@ -236,6 +236,7 @@ fn document_and_table_are_the_same() {
             "KeyRotate",
             "JoinTokenNew",
             "QosChange",
+            "JobWindowAsk",
             "Remove",
             "JobSubmit",
             "JobStart",

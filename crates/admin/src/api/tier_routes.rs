@@ -75,7 +75,13 @@ pub static ROUTES: &[Route] = &[
             "PolicyPlan",
         )
     },
-    post("/api/v1/policies", call!(tiers::policy_set), "Keep rules, and act by them.", "PolicyNew", "RuleSet"),
+    post(
+        "/api/v1/policies",
+        call!(tiers::policy_set),
+        "Keep rules, and act by them.",
+        "PolicyNew",
+        "RuleSet",
+    ),
     post(
         "/api/v1/policies/{policy}/remove",
         call!(tiers::policy_remove),
