@@ -9,6 +9,7 @@ mod sim;
 
 use sim::{JOBS, LAG_S_MAX, Mode, ROUNDS, Seen, WAIT_MS_MAX, play, quantile};
 
+#[expect(clippy::print_stdout, reason = "a program that tells what it found")]
 fn main() {
     let seeds: u64 = std::env::args().nth(1).and_then(|seeds| seeds.parse().ok()).unwrap_or(100);
     println!(

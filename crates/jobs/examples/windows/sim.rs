@@ -171,9 +171,9 @@ impl Sim {
         let span = next - self.now;
         self.now = next;
         self.drain(drained * span);
-        for at in 0..JOBS {
+        for (at, rate) in rates.iter().enumerate() {
             if let State::Writes { left } = &mut self.jobs[at].state {
-                *left -= rates[at] * span;
+                *left -= rate * span;
             }
             self.turn(at, random);
         }

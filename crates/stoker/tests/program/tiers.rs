@@ -53,7 +53,10 @@ fn site() -> Rig {
         let url = format!("file://{}", rig.path(name).display());
         until("the level rises", || rig.run(&format!("lake add {name} --url {url}")).code == 0);
     }
-    rig.succeed("volume create data --lake a --drain-quiet 0s --drain-lag-max 1s");
+    // A new node has a volume of this name.
+    rig.succeed("volume rm data");
+    let create = "volume create data --lake a --drain-quiet 0s --drain-lag-max 1s";
+    until("the name is free", || rig.run(create).code == 0);
     rig
 }
 
