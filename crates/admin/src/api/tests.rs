@@ -242,7 +242,8 @@ fn document_and_table_are_the_same() {
             "JobStart",
             "JobEnd",
             "JobReason",
-            "JobWindowAsk",
+            "LakeChange",
+            "ReplicaSet",
         ];
         let is_needed = route.body.map(|body| !may_lack.contains(&body));
         assert_eq!(operation["requestBody"]["required"].as_bool(), is_needed, "{}", route.path);

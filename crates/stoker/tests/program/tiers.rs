@@ -110,7 +110,7 @@ fn a_killed_node_copies_and_moves_on() {
         for number in 0..60u64 {
             fs::write(folder.join(format!("{number}")), format!("{round} {number}").repeat(100)).unwrap();
         }
-        rig.succeed(&format!("put -r r{0} data/r{0}", round % 3));
+        rig.succeed(&format!("put r{0} data/r{0}", round % 3));
         // While some are copied, and some are not.
         until("copies are made", || objects(&rig.path("b")).len() as u64 >= 5 + round % 40);
         rig.node.child.kill().unwrap();
