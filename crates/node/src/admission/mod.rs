@@ -3,8 +3,8 @@
 //! - Each drive has a [`Resource`] for its reads and writes, each peer one for the bytes that are sent to it and asked of it, each lake one for
 //!   the requests to it. What asks carries a tag: tenant, job, volume and class. It is said once where work begins ([`Core::work_on`], and
 //!   [`Class`] at the loops), goes with tasks by [`inherit`], and to other nodes with the question ([`WireWork`]).
-//! - As long as nobody has a policy, what is in flight is bounded far beyond what a resource needs, and nobody waits. A policy narrows it to what
-//!   keeps the resource busy ([`Width::Narrow`]), so that who goes first is decided here and not in the queue of a device.
+//! - As long as nobody has a policy, what is in flight is bounded far beyond what a resource needs, and nobody waits. A policy narrows drives to what
+//!   keeps them busy ([`Width::Narrow`]), so that who goes first is decided here and not in the queue of a device.
 //! - Ceilings are held in front of all that, where clients ask ([`Core::pass`]): once, before anything is taken.
 //!
 //! **The order.** In front of a resource nothing is held but what was granted by one that comes before it:
@@ -154,9 +154,12 @@ impl Core {
         drives.chain(links).chain(lakes).collect()
     }
 
-    /// Narrows every resource, or widens it.
+    /// Narrows drives, or widens them. Links and lakes stay wide: promises are about drives, and what keeps a lake busy is hundreds of
+    /// milliseconds of requests, which nobody measures.
     pub fn set_widths(&self, width: Width) {
-        self.gates().iter().for_each(|(_, gate)| set_width(gate, width));
+        for (kind, gate) in self.gates() {
+            set_width(&gate, if kind == "drive" { width } else { Width::Wide });
+        }
     }
 
     /// Numbers of admission for `/metrics`: by kind of resource and class, so that there are few of them however many ask.

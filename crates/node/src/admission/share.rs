@@ -63,6 +63,8 @@ pub(crate) struct Shares {
     policies: Mutex<Arc<Vec<Policy>>>,
     /// What the node that leads said last.
     parts: Mutex<Option<(Instant, HashMap<String, QosShare>)>>,
+    /// Held while policies are applied.
+    applying: Mutex<()>,
     held: Mutex<HashMap<(DriveId, String), Held>>,
     front: Mutex<HashMap<String, Held>>,
     /// What was asked and done by the last round.
@@ -366,6 +368,8 @@ impl Core {
     /// Has every drive, link and lake hold what is here of the policies.
     fn apply_policies(&self) {
         let shares = &self.admission.shares;
+        // One at a time: a second one would find what is held taken away, and hold it twice.
+        let _one = shares.applying.lock().unwrap();
         let policies = shares.policies();
         let nodes = self.sharers().len() as u64;
         let drives: Vec<Arc<Drive>> =

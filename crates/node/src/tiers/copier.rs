@@ -85,6 +85,11 @@ impl Core {
         if self.replicas.is_later(volume.id, &key) || self.closing.load(Ordering::Relaxed) {
             return Ok(false);
         }
+        let known = self.volumes.by_id(volume.id).await?.and_then(|known| known.replica.clone());
+        if known.is_none_or(|known| known.seq != replica.seq) {
+            // A promotion waits for this round to end.
+            return Ok(false);
+        }
         let busy = [BUSY, &key].concat();
         let Some(_busy) = self.drainer.take_key(volume.id, &busy) else { return Ok(false) };
         let second = replica.second(self.volumes.lakes()).await?;
@@ -149,6 +154,15 @@ impl Core {
                     return Ok(End::Later);
                 };
                 match job.second.delete(job.key, Some(&etag)).await {
+                    Ok(()) if job.second.is_doubted(job.key) => {
+                        // A try that was sent again may still come, and must find nothing new.
+                        let unsettled_until_ms = self.settled_ms().await?;
+                        let row =
+                            CopyRow { fence: claim.row.fence, unsettled_until_ms, ..CopyRow::default() };
+                        let ended = self.note_goes(job, &held, Some(Some(row)), Some(claim.seq)).await;
+                        job.second.end_doubt(job.key);
+                        ended
+                    }
                     Ok(()) => self.note_goes(job, &held, Some(None), Some(claim.seq)).await,
                     Err(fault) => self.failed(job, claim, fault).await,
                 }
@@ -430,6 +444,15 @@ impl Core {
                 }
             };
             parts.push(job.second.upload_part(key, &upload, number, body).await.map_err(Fault::Lake)?);
+        }
+        // Parts may have taken hours: whoever took the copy over, or promoted the lake, has the last word.
+        match self.put_copy(job, &claim.row, Some(claim.seq)).await {
+            Ok(Some(seq)) => claim.seq = seq,
+            lost => {
+                job.second.upload_abort(key, &upload).await.map_err(Fault::Lake)?;
+                claim.row.upload = None;
+                return Err(Fault::Before(lost.err().unwrap_or_else(crate::drain::lost)));
+            }
         }
         let etag = job.second.upload_complete(key, &upload, parts, options).await.map_err(Fault::Lake)?;
         claim.row.upload = None;

@@ -13,6 +13,7 @@ use stoker_lake::{Lake, LakeErrorKind};
 use stoker_schema::rows::{LackingRow, RowValue, tier_keys};
 use stoker_store::Result;
 
+use super::replica::is_copied;
 use crate::core::{Core, add};
 use crate::error;
 use crate::stage::Extent;
@@ -109,8 +110,9 @@ impl Core {
         {
             return Ok(Some(Elsewhere { lake: replica.second(lakes).await?, etag, is_only: false }));
         }
-        // In the middle of a promotion nobody has written down yet what the promoted lake lacks.
-        match replica.is_promoting() {
+        // In the middle of a promotion nobody has written down yet what the promoted lake lacks; and what is not copied may be where it was
+        // before, such as the chunks of a file that is larger than the rings.
+        match replica.is_promoting() || (!replica.is_copying() && !is_copied(&extent.key)) {
             true => {
                 let lake = replica.first(lakes).await?;
                 Ok(Some(Elsewhere { lake, etag: extent.etag.clone(), is_only: false }))

@@ -120,7 +120,11 @@ impl Core {
     async fn lake_forms(&self) -> Result<Vec<(Row, Form)>> {
         let mut forms = Vec::new();
         self.each(tier_keys::LAKES.to_vec(), |row| {
-            forms.push((row.clone(), Form::of(row)?));
+            match Form::of(row) {
+                Ok(form) => forms.push((row.clone(), form)),
+                // One that cannot be read stops no other.
+                Err(fault) => tracing::warn!("{}", fault.message),
+            }
             Ok(())
         })
         .await?;

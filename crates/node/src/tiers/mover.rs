@@ -2,7 +2,7 @@
 //! and after it is made. How far it is stands in the row of the rules, so whoever goes on begins at that page. What an action does is what a person who asks for it gets: stage, drain
 //! and delete of the endpoint, with the etag that was decided about. (D223)
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -79,6 +79,19 @@ struct View {
     wants_local: bool,
 }
 
+/// With how many newer ones stand beside each, in the same directory: sets of two jobs are no series. The latest comes first.
+fn newer_siblings(sets: impl Iterator<Item = Vec<u8>>) -> Vec<(Vec<u8>, u32)> {
+    let mut series: HashMap<Vec<u8>, u32> = HashMap::new();
+    let count = |path: Vec<u8>| {
+        let name = path.strip_suffix(b"/").unwrap_or(&path);
+        let parent = name.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let newer = series.entry(path[..parent].to_vec()).or_default();
+        *newer += 1;
+        (path, *newer - 1)
+    };
+    sets.map(count).collect()
+}
+
 fn parsed(text: &str) -> Result<Policy> {
     Policy::parse(text).map_err(|fault| StoreError::new(ErrorKind::Invalid, fault.to_string()))
 }
@@ -98,13 +111,20 @@ impl Core {
                 let page = self.sets_page(&volume, after, 1_000).await?;
                 after = page.sets.last().map(|set| set.set);
                 sets.extend(page.sets.into_iter().filter(|set| set.state == SetState::Published));
-                if !page.more || sets.len() >= SETS_MAX {
+                if !page.more {
                     break;
+                }
+                if sets.len() >= SETS_MAX {
+                    // Of what was not seen nobody knows whether it is newer.
+                    let message = format!(
+                        "volume `{name}` has more than {SETS_MAX} sets; rules about sets are not for it"
+                    );
+                    return Err(StoreError::new(ErrorKind::Full, message));
                 }
             }
             sets.sort_by_key(|set| std::cmp::Reverse(set.seq));
         }
-        let newer = (0u32..).zip(sets).map(|(newer, set)| (set.path.as_bytes().to_vec(), newer)).collect();
+        let sets = newer_siblings(sets.into_iter().map(|set| set.path.as_bytes().to_vec()));
         let lake = volume.lake_url.as_deref().and_then(parse);
         let prices = match lake {
             Some((lake, _)) => {
@@ -121,14 +141,15 @@ impl Core {
         let is_idle = |rule: &Rule| rule.when.iter().any(|one| matches!(one, RuleCondition::Idle(_)));
         let (wants_access, wants_local) =
             (of_volume().any(is_idle), of_volume().any(|rule| rule.then == Action::Stage));
-        Ok(View { volume, sets: newer, prices, wants_access, wants_local })
+        Ok(View { volume, sets, prices, wants_access, wants_local })
     }
 
-    /// A page of files with what rules ask of them; true if there are more.
+    /// A page of files with what rules ask of them; true if there are more. Before a time nobody looked who opened what: as if all were opened then.
     async fn facts_page(
         self: &Arc<Core>,
         view: &View,
         after: Option<Vec<u8>>,
+        known_since_ms: Option<u64>,
     ) -> Result<(Vec<(FileInfo, Facts)>, bool)> {
         let request = ListRequest { prefix: Vec::new(), delimiter: None, after: after.clone(), limit: PAGE };
         let page = self.list_page(&view.volume, request).await?;
@@ -161,7 +182,7 @@ impl Core {
                 key: String::from_utf8_lossy(key).into_owned(),
                 size: info.size,
                 modified_ms: info.modified_ms,
-                accessed_ms: seen.get(key).copied().max(here_ms),
+                accessed_ms: seen.get(key).copied().max(here_ms).max(known_since_ms),
                 is_clean,
                 local_bytes,
                 tags: info.attributes.tags.clone(),
@@ -206,7 +227,7 @@ impl Core {
             let mut after = None;
             loop {
                 self.check_open()?;
-                let (files, more) = self.facts_page(&view, after.clone()).await?;
+                let (files, more) = self.facts_page(&view, after.clone(), None).await?;
                 let now_ms = clock::now_ms();
                 for (info, facts) in &files {
                     plan.looked += 1;
@@ -240,7 +261,11 @@ impl Core {
     async fn policy_rows(&self) -> Result<Vec<(Row, Stored)>> {
         let mut rows = Vec::new();
         self.each(tier_keys::POLICIES.to_vec(), |row| {
-            rows.push((row.clone(), Stored::of(row)?));
+            match Stored::of(row) {
+                Ok(stored) => rows.push((row.clone(), stored)),
+                // One that cannot be read stops no other.
+                Err(fault) => tracing::warn!("{}", fault.message),
+            }
             Ok(())
         })
         .await?;
@@ -346,7 +371,7 @@ impl Core {
         Ok(false)
     }
 
-    async fn mover_step(self: &Arc<Core>, row: Row, mut stored: Stored) -> Result<()> {
+    async fn mover_step(self: &Arc<Core>, mut row: Row, mut stored: Stored) -> Result<()> {
         let policy = parsed(&stored.text)?;
         let volumes = policy.volumes();
         let Some(name) = volumes.get(stored.at) else {
@@ -364,8 +389,9 @@ impl Core {
             }
             Err(fault) => return Err(fault),
         };
-        let (files, more) = self.facts_page(&view, stored.after.clone()).await?;
-        let at_ms = clock::now_ms();
+        let since_ms = Some(stored.info.created_ms);
+        let (files, more) = self.facts_page(&view, stored.after.clone(), since_ms).await?;
+        let (at_ms, before) = (clock::now_ms(), stored.encode());
         let (picked, done) = self.pick(&policy, &view, &files, (at_ms, &mut stored));
         if done && !more {
             (stored.at, stored.after) = (stored.at + 1, None);
@@ -374,22 +400,25 @@ impl Core {
         let policy_name = stored.info.name.clone();
         let key = |number: usize| tier_keys::moved(&policy_name, at_ms, number as u32);
         if !picked.is_empty() {
-            let mut begun = Commit::new().seq(row.key.clone(), row.seq);
+            // With a new number, so that of two who lead only one begins.
+            let mut begun = Commit::new().seq(row.key.clone(), row.seq).put(row.key.clone(), before);
             for (number, (_, one)) in picked.iter().enumerate() {
                 begun = begun.put(key(number), encode(one));
             }
-            let done = self.catalog.commit(begun).await.map_err(error::catalog)?;
-            if let Outcome::Failed { .. } = done {
+            match self.catalog.commit(begun).await.map_err(error::catalog)? {
+                Outcome::Done { seq } => row.seq = seq,
                 // Somebody else leads, or the rules were replaced.
-                return Ok(());
+                Outcome::Failed { .. } => return Ok(()),
             }
         }
         let mut ended = Vec::new();
         for (number, (info, mut one)) in picked.into_iter().enumerate() {
-            let acted = match self.closing.load(Ordering::Relaxed) {
-                true => return Ok(()),
-                false => self.act(&view.volume, &info, &one.action).await,
-            };
+            let now = self.catalog.get(&[&row.key]).await.map_err(error::catalog)?.pop().flatten();
+            if self.closing.load(Ordering::Relaxed) || now.is_none_or(|now| now.seq != row.seq) {
+                // The node stops, or the rules were taken away or replaced.
+                return Ok(());
+            }
+            let acted = self.act(&view.volume, &info, &one.action).await;
             match acted {
                 Ok(()) => {
                     one.result = "done".to_owned();
@@ -543,4 +572,18 @@ fn policy_id(name: &str) -> VersionId {
 
 fn contended() -> StoreError {
     StoreError::new(ErrorKind::Unavailable, "policies are contended; try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_two_series_are_counted_apart() {
+        let sets = ["a/step-3/", "b/step-9/", "a/step-2/", "step-1/", "a/step-1/", "b/step-8/"];
+        let found = newer_siblings(sets.iter().map(|path| path.as_bytes().to_vec()));
+        let newer: Vec<u32> = found.iter().map(|(_, newer)| *newer).collect();
+        assert_eq!(newer, [0, 0, 1, 0, 2, 1]);
+        assert_eq!(found[2].0, b"a/step-2/");
+    }
 }

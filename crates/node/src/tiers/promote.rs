@@ -83,6 +83,11 @@ fn now_of(etag: &str, copy: Option<&CopyRow>) -> Now {
     }
 }
 
+/// A step that counts only while the lakes stand as this node knows: one that stalled writes nothing over what others did since.
+fn during(volume: &Volume, replica: &Replica) -> Commit {
+    Commit::new().seq(tier_keys::replica(volume.id), replica.seq)
+}
+
 async fn answers(lake: &dyn Lake) -> bool {
     let asked = lake.list(b".stoker-probe/", None, None, 1);
     matches!(tokio::time::timeout(PROBE_MAX, asked).await, Ok(Ok(_)))
@@ -162,8 +167,8 @@ impl Core {
                 return Ok(false);
             }
             match walk.table {
-                0 => self.promote_key(volume, row.clone()).await?,
-                2 => self.promote_tombstone(volume, row).await?,
+                0 => self.promote_key(volume, replica, row.clone()).await?,
+                2 => self.promote_tombstone(volume, replica, row).await?,
                 _ => self.promote_file(volume, replica, row.clone(), (pass, &mut found)).await?,
             }
         }
@@ -216,7 +221,7 @@ impl Core {
     }
 
     /// A lake key: what the new lake has under it. Whoever had claimed it loses it.
-    async fn promote_key(&self, volume: &Volume, mut row: Row) -> Result<()> {
+    async fn promote_key(&self, volume: &Volume, replica: &Replica, mut row: Row) -> Result<()> {
         for _ in 0..TRIES_MAX {
             let key = keys::lake_key_part(&row.key).to_vec();
             let value = LakeKeyRow::of(&row).map_err(error::catalog)?;
@@ -231,6 +236,11 @@ impl Core {
                         return Ok(());
                     }
                     let copy = copy.unwrap_or_default();
+                    if let Some(upload) = &copy.upload {
+                        // Nobody else knows of it, and nobody may complete it over what is drained from now on.
+                        let second = replica.second(self.volumes.lakes()).await?;
+                        second.upload_abort(&key, upload).await.map_err(error::lake)?;
+                    }
                     if copy.session != [0; 16] || copy.unsettled_until_ms > 0 {
                         next.unsettled_until_ms = self.settled_ms().await?;
                         next.unsettled_delete = true;
@@ -243,7 +253,8 @@ impl Core {
                     next.etag = copy.etag;
                 }
             }
-            let mut commit = Commit::new().seq(row.key.clone(), row.seq).put(row.key.clone(), next.encode());
+            let mut commit = during(volume, replica).seq(row.key.clone(), row.seq);
+            commit = commit.put(row.key.clone(), next.encode());
             if !next.attempts.is_empty() {
                 commit = commit.put(keys::attempt(volume.id, &key), Vec::new());
             }
@@ -257,7 +268,7 @@ impl Core {
         Err(contended())
     }
 
-    async fn promote_tombstone(&self, volume: &Volume, row: &Row) -> Result<()> {
+    async fn promote_tombstone(&self, volume: &Volume, replica: &Replica, row: &Row) -> Result<()> {
         let value = TombstoneRow::of(row).map_err(error::catalog)?;
         let Some(etag) = &value.etag else { return Ok(()) };
         let copy = self.copy_row(volume.id, keys::lake_key_part(&row.key)).await?;
@@ -267,7 +278,8 @@ impl Core {
             Now::Lacking(there) => there,
         };
         let next = TombstoneRow { etag, ..value };
-        let commit = Commit::new().seq(row.key.clone(), row.seq).put(row.key.clone(), next.encode());
+        let commit =
+            during(volume, replica).seq(row.key.clone(), row.seq).put(row.key.clone(), next.encode());
         // It went meanwhile: nothing is to be said of it.
         let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(())
@@ -287,7 +299,7 @@ impl Core {
             let located = Located { spot, file: *file, seq: row.seq };
             let done = match located.file.drain {
                 Drain::Clean => self.promote_clean(volume, replica, &located, (pass, &mut *found)).await?,
-                _ => self.promote_dirty(volume, &located, pass.has_first).await?,
+                _ => self.promote_dirty(volume, replica, &located, pass.has_first).await?,
             };
             if done {
                 return Ok(());
@@ -325,7 +337,7 @@ impl Core {
             let mut next = file.clone();
             next.lake = Some(LakeRef { key: lake.key.clone(), etag: etag.clone() });
             let key = located.spot.row_key();
-            let commit = Commit::new()
+            let commit = during(volume, replica)
                 .seq(key.clone(), located.seq)
                 .put(key, EntryRow::File(Box::new(next)).encode())
                 .delete(tier_keys::lacking(volume.id, &lake.key));
@@ -337,7 +349,7 @@ impl Core {
             return Ok(false);
         }
         let there = there.map(|etag| LakeRef { key: lake.key.clone(), etag });
-        match self.rescue(volume, located, there, pass.has_first).await? {
+        match self.rescue(volume, replica, located, there, pass.has_first).await? {
             Some(true) => {
                 found.rescued_files += 1;
                 return Ok(true);
@@ -353,7 +365,7 @@ impl Core {
             size: file.size,
             modified_ms: file.modified_ms,
         };
-        let commit = Commit::new()
+        let commit = during(volume, replica)
             .seq(located.spot.row_key(), located.seq)
             .put(tier_keys::lacking(volume.id, &lake.key), lacking.encode());
         let done = self.catalog.commit(commit).await.map_err(error::catalog)?;
@@ -377,6 +389,7 @@ impl Core {
     async fn promote_dirty(
         self: &Arc<Core>,
         volume: &Arc<Volume>,
+        replica: &Replica,
         located: &Located,
         has_first: bool,
     ) -> Result<bool> {
@@ -397,7 +410,10 @@ impl Core {
                 Now::Lacking(_) => {
                     let there = file.lake.clone();
                     // If it cannot be brought here it stays as it is: its source is among the lacking.
-                    return Ok(self.rescue(volume, located, there, has_first).await?.unwrap_or(true));
+                    return Ok(self
+                        .rescue(volume, replica, located, there, has_first)
+                        .await?
+                        .unwrap_or(true));
                 }
             }
         }
@@ -405,8 +421,9 @@ impl Core {
             return Ok(true);
         }
         let key = located.spot.row_key();
-        let commit =
-            Commit::new().seq(key.clone(), located.seq).put(key, EntryRow::File(Box::new(file)).encode());
+        let commit = during(volume, replica)
+            .seq(key.clone(), located.seq)
+            .put(key, EntryRow::File(Box::new(file)).encode());
         let done = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(matches!(done, Outcome::Done { .. }))
     }
@@ -436,6 +453,7 @@ impl Core {
     async fn rescue(
         self: &Arc<Core>,
         volume: &Arc<Volume>,
+        replica: &Replica,
         located: &Located,
         there: Option<LakeRef>,
         has_other: bool,
@@ -470,7 +488,7 @@ impl Core {
         row.holders = kept.holders();
         (row.lake, row.source) = (there, None);
         let key = located.spot.row_key();
-        let mut commit = Commit::new()
+        let mut commit = during(volume, replica)
             .seq(key.clone(), located.seq)
             .put(key, EntryRow::File(Box::new(row.clone())).encode());
         if let Some(old) = &file.lake {
@@ -528,7 +546,7 @@ impl Core {
             let names = self.names_of(VersionId(lacking.version)).await?;
             match names.into_iter().find(is_it) {
                 Some(located) => {
-                    if self.rescue(volume, &located, None, has_other).await?.is_none() {
+                    if self.rescue(volume, replica, &located, None, has_other).await?.is_none() {
                         // Nor will it have the next ones.
                         return Ok(());
                     }

@@ -74,6 +74,17 @@ impl Core {
         }
         self.recency.written_ms.store(now_ms, Relaxed);
         let news: Vec<((u32, Vec<u8>), u32)> = self.recency.seen.lock().unwrap().drain().collect();
+        let written = self.write_news(&news).await;
+        if written.is_err() {
+            let mut seen = self.recency.seen.lock().unwrap();
+            for (file, hour) in news {
+                seen.entry(file).or_insert(hour);
+            }
+        }
+        written
+    }
+
+    async fn write_news(&self, news: &[((u32, Vec<u8>), u32)]) -> Result<()> {
         for part in news.chunks(ROWS_MAX) {
             let keys: Vec<Vec<u8>> =
                 part.iter().map(|((volume, key), _)| tier_keys::seen(VolumeId(*volume), key)).collect();

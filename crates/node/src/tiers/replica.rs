@@ -229,6 +229,17 @@ impl Core {
                 );
                 return Err(StoreError::about(ErrorKind::Conflict, Subject::Volume, message));
             }
+            if let Some(known) = &known
+                && known.state == ReplicaState::Promoted
+                && self.has_spilled(&volume).await?
+            {
+                let message = format!(
+                    "volume `{name}` has files that are not drained and whose chunks may still be in {} alone: wait until `stoker status` shows no \
+                     drains",
+                    known.first
+                );
+                return Err(StoreError::about(ErrorKind::Conflict, Subject::Volume, message));
+            }
             // What is known of copies is about the lakes as they stood.
             for rows in [tier_keys::copies(volume.id), tier_keys::copy_work(volume.id, b"")] {
                 let end = stoker_catalog::kv::prefix_end(&rows).expect("tables are not 0xff");
@@ -276,6 +287,12 @@ impl Core {
             let message = format!("there is no volume `{}`", volume.name);
             StoreError::about(ErrorKind::NotFound, Subject::Volume, message)
         })
+    }
+
+    /// Whether files that are not in the lake by their names have chunks in an object there.
+    async fn has_spilled(&self, volume: &Volume) -> Result<bool> {
+        let range = Range::prefix(&keys::spilled_all(volume.id), 1);
+        Ok(!self.catalog.range(range).await.map_err(error::catalog)?.rows.is_empty())
     }
 
     async fn lacks_any(&self, volume: &Volume) -> Result<bool> {

@@ -188,6 +188,11 @@ pub fn spilled(volume: VolumeId, version: VersionId) -> Vec<u8> {
     [b"T", &volume.0.to_be_bytes()[..], &version.0].concat()
 }
 
+/// The start of the keys of all of them in a volume.
+pub fn spilled_all(volume: VolumeId) -> Vec<u8> {
+    [b"T", &volume.0.to_be_bytes()[..]].concat()
+}
+
 /// `t` volume lake-key: deleted here, not yet in the lake.
 pub fn tombstone(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"t", &volume.0.to_be_bytes()[..], key].concat()

@@ -164,7 +164,7 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
     let first = Daemon::up(&home, &[]);
     let ready = first.ready.clone();
     let names: BTreeSet<&str> = ready.as_object().unwrap().keys().map(String::as_str).collect();
-    let expect = "access_key admin ca dir id join_token lake nfs peers pid region s3 secret_key socket token unreachable \
+    let expect = "access_key admin ca dir id join_token lake nfs peers pid region registry s3 secret_key socket token unreachable \
                   view_token volume";
     assert_eq!(names, expect.split(' ').collect());
     assert_eq!(
