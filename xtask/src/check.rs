@@ -117,7 +117,7 @@ const STEPS: &[Step] = &[
         &[Tier::Full, Tier::Long],
         Action::Sim { what: "replication", seeds: "20000" },
     ),
-    step("sim cell, 100 seeds", &[Tier::Normal], Action::Sim { what: "cell", seeds: "100" }),
+    step("sim cell, 60 seeds", &[Tier::Normal], Action::Sim { what: "cell", seeds: "60" }),
     step("sim cell, 5000 seeds", &[Tier::Full], Action::Sim { what: "cell", seeds: "5000" }),
     step("sim cell, 100000 seeds", &[Tier::Long], Action::Sim { what: "cell", seeds: "100000" }),
     step("planted bugs", &[Tier::Full, Tier::Long], Action::Sim { what: "mutations", seeds: "10000" }),

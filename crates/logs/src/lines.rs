@@ -22,32 +22,40 @@ impl Line {
     }
 }
 
-/// Makes lines of frames.
+/// Makes lines of frames, one by one: a frame of many short ones stays as small as it is.
 #[derive(Default)]
 pub(crate) struct Splitter {
     /// The beginning of a line, and when it was said.
     open: Option<Line>,
+    /// What lines are made of now.
+    frame: Option<Frame>,
+    /// How many of its times and bytes are behind us.
+    mark: usize,
+    at: usize,
 }
 
 impl Splitter {
-    /// Adds a frame.
-    pub fn add(&mut self, frame: &Frame, to: &mut Vec<Line>) {
+    /// Takes a frame when nothing is left of the one before; [`cut`](Self::cut) makes its lines, and those before them are told now.
+    pub fn add(&mut self, frame: Frame, to: &mut Vec<Line>) {
         if frame.dropped > 0 {
             self.end(to);
             let at_ms = frame.marks.first().map_or(0, |(_, at_ms)| *at_ms);
             to.push(Line::note(at_ms, format!("{} bytes of output were dropped here", frame.dropped)));
         }
-        let ends = frame.marks.iter().skip(1).map(|(offset, _)| *offset).chain([frame.raw.len()]);
-        for ((offset, at_ms), end) in frame.marks.iter().zip(ends) {
-            self.add_piece(*at_ms, &frame.raw[*offset..end], to);
-        }
-        if frame.is_end {
-            self.end(to);
-        }
+        (self.frame, self.mark, self.at) = (Some(frame), 0, 0);
     }
 
-    fn add_piece(&mut self, at_ms: u64, mut bytes: &[u8], to: &mut Vec<Line>) {
-        while !bytes.is_empty() {
+    /// The next line of the frame; none if nothing of it is left but the beginning of one.
+    pub fn cut(&mut self) -> Option<Line> {
+        let frame = self.frame.as_ref()?;
+        while let Some((_, at_ms)) = frame.marks.get(self.mark) {
+            let at_ms = *at_ms;
+            let end = frame.marks.get(self.mark + 1).map_or(frame.raw.len(), |(offset, _)| *offset);
+            if self.at >= end {
+                self.mark += 1;
+                continue;
+            }
+            let bytes = &frame.raw[self.at..end];
             let open = self.open.get_or_insert_with(|| Line { at_ms, bytes: Vec::new(), is_note: false });
             let room = LINE_LEN_MAX - open.bytes.len();
             let looked = &bytes[..bytes.len().min(room)];
@@ -58,15 +66,21 @@ impl Splitter {
                 None => (looked.len(), looked.len() == room),
             };
             open.bytes.extend_from_slice(&bytes[..now]);
-            bytes = &bytes[now..];
+            self.at += now;
             if is_whole {
-                to.extend(self.open.take());
+                return self.open.take();
             }
         }
+        let is_end = frame.is_end;
+        self.frame = None;
+        if is_end { self.open.take() } else { None }
     }
 
     /// What is left of the last line is one.
     pub fn end(&mut self, to: &mut Vec<Line>) {
+        while self.frame.is_some() {
+            to.extend(self.cut());
+        }
         to.extend(self.open.take());
     }
 }
@@ -78,7 +92,10 @@ mod tests {
     fn split(frames: &[Frame]) -> Vec<(u64, String)> {
         let (mut splitter, mut lines) = (Splitter::default(), Vec::new());
         for frame in frames {
-            splitter.add(frame, &mut lines);
+            splitter.add(frame.clone(), &mut lines);
+            while let Some(line) = splitter.cut() {
+                lines.push(line);
+            }
         }
         splitter.end(&mut lines);
         lines.into_iter().map(|line| (line.at_ms, String::from_utf8(line.bytes).unwrap())).collect()

@@ -73,7 +73,7 @@ impl Queue {
     pub fn push(&self, bytes: &[u8], clock: &dyn Clock) -> bool {
         let at_ms = clock.now_ms();
         let mut state = self.wait_for_room(self.lock(), bytes.len(), clock);
-        if state.is_given_up {
+        if state.is_given_up || state.is_closed {
             state.dropped_total += bytes.len() as u64;
             return false;
         }
@@ -90,7 +90,11 @@ impl Queue {
         len: usize,
         clock: &dyn Clock,
     ) -> MutexGuard<'a, State> {
-        while !state.is_given_up && !state.pieces.is_empty() && !state.fits(len, self.options.bytes_max) {
+        while !state.is_given_up
+            && !state.is_closed
+            && !state.pieces.is_empty()
+            && !state.fits(len, self.options.bytes_max)
+        {
             let left = (self.options.stall_max.as_millis() as u64).saturating_sub(state.stalled_ms);
             if !self.options.is_strict && left == 0 {
                 break;
@@ -108,10 +112,11 @@ impl Queue {
         state
     }
 
-    /// Nothing more comes.
+    /// Nothing more comes: what is pushed all the same is dropped.
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.news.notify_one();
+        self.room.notify_all();
     }
 
     /// Nothing more is taken: what is there and what comes is dropped.
@@ -299,6 +304,20 @@ mod tests {
             assert!(!pushed.join().unwrap());
         });
         assert_eq!(queue.dropped_total(), 180);
+    }
+
+    #[test]
+    fn what_comes_after_the_end_is_dropped() {
+        let options = QueueOptions { bytes_max: 100, stall_max: Duration::ZERO, is_strict: true };
+        let (queue, clock) = (Queue::new(options), Steps(AtomicU64::new(0)));
+        assert!(queue.push(&[1; 90], &clock));
+        std::thread::scope(|scope| {
+            let pushed = scope.spawn(|| queue.push(&[2; 90], &clock));
+            queue.close();
+            assert!(!pushed.join().unwrap());
+        });
+        assert!(!queue.push(b"more", &clock));
+        assert_eq!((queue.take(1000).raw.len(), queue.dropped_total()), (90, 94));
     }
 
     #[tokio::test(start_paused = true)]

@@ -119,8 +119,9 @@ impl Reader {
         let writer = writer_of(info).unwrap_or_default().to_owned();
         let chunk = Chunk { number, key: info.key.clone(), len: info.size, modified_ms: info.modified_ms };
         let sources = &mut self.sources;
+        let is_counted = !writer.is_empty();
         let at = *self.known.entry((stream, node.clone(), writer)).or_insert_with(|| {
-            sources.push(Source::new(stream, node));
+            sources.push(Source::new(stream, node, is_counted));
             sources.len() - 1
         });
         sources[at].found(chunk)

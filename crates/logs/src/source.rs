@@ -35,13 +35,17 @@ pub(crate) struct Source {
     rest: Vec<u8>,
     splitter: Splitter,
     lines: VecDeque<Line>,
+    /// It has a writer, who counts its frames.
+    is_counted: bool,
+    /// The number of the last frame.
+    seq: Option<u64>,
     /// Its writer said that nothing follows.
     pub is_ended: bool,
     last_ms: u64,
 }
 
 impl Source {
-    pub fn new(stream: Stream, node: String) -> Source {
+    pub fn new(stream: Stream, node: String, is_counted: bool) -> Source {
         Source {
             stream,
             node,
@@ -50,6 +54,8 @@ impl Source {
             rest: Vec::new(),
             splitter: Splitter::default(),
             lines: VecDeque::new(),
+            is_counted,
+            seq: None,
             is_ended: false,
             last_ms: 0,
         }
@@ -97,6 +103,7 @@ impl Source {
             }
             self.rest.clear();
             self.splitter = Splitter::default();
+            self.seq = None;
             self.is_ended = false;
         }
         self.at = (at, 0);
@@ -128,8 +135,12 @@ impl Source {
         self.lines.extend(lines);
     }
 
-    /// Reads a frame or a part of one, of chunks before this one; false if there is nothing more now.
+    /// Makes a line, or reads a frame or a part of one, of chunks before this one; false if there is nothing more now.
     async fn fill_within(&mut self, store: &dyn Store, volume: &str, end: usize) -> Result<bool> {
+        if let Some(line) = self.splitter.cut() {
+            self.lines.push_back(line);
+            return Ok(true);
+        }
         if self.take_frame() {
             return Ok(true);
         }
@@ -165,7 +176,7 @@ impl Source {
         Ok(true)
     }
 
-    /// Makes lines of the first frame of what was read; false if it is not whole.
+    /// Takes the first frame of what was read; false if it is not whole.
     fn take_frame(&mut self) -> bool {
         if self.rest.is_empty() {
             return false;
@@ -176,8 +187,13 @@ impl Source {
                 self.rest.drain(..len);
                 self.last_ms = frame.marks.last().map_or(self.last_ms, |(_, at_ms)| *at_ms);
                 self.is_ended = frame.is_end;
+                // One whose answer was lost may be there again, in the next chunk.
+                if self.is_counted && self.seq.is_some_and(|last| frame.seq <= last) {
+                    return true;
+                }
+                self.seq = Some(frame.seq);
                 let mut lines = Vec::new();
-                self.splitter.add(&frame, &mut lines);
+                self.splitter.add(frame, &mut lines);
                 self.lines.extend(lines);
                 true
             }

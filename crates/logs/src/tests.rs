@@ -7,7 +7,7 @@ use std::time::Duration;
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{Attributes, Filler, Finish, Key, ListRequest, Store, VolumeOptions, WriteRequest};
 
-use crate::chunk::ChunkWriter;
+use crate::chunk::{ChunkWriter, WRITER_META};
 use crate::frame::Frame;
 use crate::*;
 
@@ -230,6 +230,24 @@ async fn an_append_whose_answer_was_lost_is_there_once() {
     let expect: Vec<String> = (0..10).map(|number| format!("{number} n stdout {number}\n")).collect();
     assert_eq!(rest(&mut rig.reader(Select::default()).await).await, expect);
     assert_eq!(rig.keys().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_frame_that_is_there_twice_is_shown_once() {
+    let rig = Rig::new().await;
+    let frames = [frame(0, 0, "0\n"), frame(1, 1, "1\n"), frame(2, 2, "2\n")];
+    let attributes =
+        || Attributes { meta: vec![(WRITER_META.to_owned(), "w".to_owned())], ..Attributes::default() };
+    let chunks = [("000", frames[..2].concat()), ("001", frames[1..].concat())];
+    for (number, bytes) in chunks {
+        rig.put(&format!("vision/run-7/logs/stdout/n/chunk_{number}.log.zst"), &bytes, attributes()).await;
+    }
+    let expect = ["0 n stdout 0\n", "1 n stdout 1\n", "2 n stdout 2\n"];
+    let mut reader = rig.reader(Select::default()).await;
+    assert_eq!(rest(&mut reader).await, expect);
+    let mut reader = rig.reader(Select::default()).await;
+    reader.skip_to_last(3).await.unwrap();
+    assert_eq!(rest(&mut reader).await, expect);
 }
 
 #[tokio::test]

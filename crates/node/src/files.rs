@@ -14,6 +14,7 @@ use stoker_store::{
     Attributes, AttributesChange, Condition, ErrorKind, FileInfo, Keeps, Key, RenameMode, Result, StoreError,
     Subject,
 };
+use stoker_tiers::lifecycle::Lifecycle;
 
 use crate::cell::Keepers;
 use crate::core::{Core, add};
@@ -63,13 +64,13 @@ impl Core {
         Box::pin(self.delete_seen(volume, key, condition, None)).await
     }
 
-    /// The same, if the key still has this version.
+    /// The same, if the key still has this version, and that one has expired by these rules.
     pub async fn delete_seen(
         self: &Arc<Core>,
         volume: &Arc<Volume>,
         key: &[u8],
         condition: &Condition,
-        version: Option<VersionId>,
+        due: Option<(VersionId, &Lifecycle)>,
     ) -> Result<(bool, Option<Kept>)> {
         self.check_open()?;
         if past_parts(key).is_some() {
@@ -93,7 +94,10 @@ impl Core {
         let removed = self.names.remove(volume.id, key, &guards, |located| {
             let seen = theirs.as_ref().unwrap_or(&located.file);
             check_condition(condition, Some(&seen.etag)).map_err(error::refuse)?;
-            check_version(version, seen).map_err(error::refuse)?;
+            if let Some((version, rules)) = due {
+                check_version(Some(version), seen).map_err(error::refuse)?;
+                self.check_expired(rules, key, seen).map_err(error::refuse)?;
+            }
             let lake = theirs.as_ref().map_or(&located.file.lake, |theirs| &theirs.lake);
             let writes = self.tombstones(volume, key, lake.as_ref(), record);
             let keeping = self.keeping(volume, key).map(|keeping| (keeping, clock::mint()));

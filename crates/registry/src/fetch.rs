@@ -28,6 +28,8 @@ const MANIFEST_BYTES_MAX: usize = 4 << 20;
 const TAGS_BYTES_MAX: usize = 4 << 20;
 /// Fetches at the same time.
 const FETCHES_MAX: usize = 16;
+/// Fetches that run or wait for their turn.
+const FLIGHTS_MAX: usize = 256;
 /// How long an upstream may send nothing in the middle of a blob.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 const DIGEST_HEADER: &str = "docker-content-digest";
@@ -123,10 +125,10 @@ impl Fetcher {
         Ok((file.ok_or_else(|| Fault::unknown("MANIFEST_UNKNOWN"))?, digest))
     }
 
-    /// The manifest of a tag that was seen a moment ago.
+    /// The manifest of a tag that was seen a moment ago; one that will be seen is not believed.
     async fn fresh(&self, known: Option<Tag>) -> Result<Option<(Box<dyn File>, Digest)>, Fault> {
-        let is_fresh =
-            |tag: &Tag| self.shelf.now_ms().saturating_sub(tag.seen_ms) < self.tag_age.as_millis() as u64;
+        let (now, age_max) = (self.shelf.now_ms(), self.tag_age.as_millis() as u64);
+        let is_fresh = |tag: &Tag| now.checked_sub(tag.seen_ms).is_some_and(|age| age < age_max);
         let digest = known.filter(is_fresh).and_then(|tag| Digest::parse(&tag.digest));
         let Some(digest) = digest else { return Ok(None) };
         Ok(self.shelf.open(Kind::Manifest, &digest).await?.map(|file| (file, digest)))
@@ -161,6 +163,13 @@ impl Fetcher {
             let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
             match flights.get(&key) {
                 Some(landed) => landed.clone(),
+                None if flights.len() >= FLIGHTS_MAX => {
+                    return Err(Fault::new(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "TOOMANYREQUESTS",
+                        "too much is fetched at the moment; retry",
+                    ));
+                }
                 None => {
                     let (tell, landed) = watch::channel(None);
                     flights.insert(key.clone(), landed.clone());
@@ -272,7 +281,7 @@ impl Fetcher {
             return Err(self.wrong(bytes.len() as u64, wanted));
         }
         let media_type = media_type_of(head, &bytes);
-        self.shelf.make_room(bytes.len() as u64).await?;
+        let _room = self.shelf.make_room(bytes.len() as u64).await?;
         let size = Some(bytes.len() as u64);
         if let Some(mut filler) = self.shelf.begin(Kind::Manifest, &digest, &media_type, size).await? {
             filler.put(&bytes).await?;
@@ -292,7 +301,7 @@ impl Fetcher {
         if said.is_some_and(|said| said > bytes_max) {
             return Err(too_long());
         }
-        self.shelf.make_room(said.unwrap_or(0)).await?;
+        let _room = self.shelf.make_room(said.unwrap_or(0)).await?;
         let Some(mut filler) = self.shelf.begin(Kind::Blob, &digest, OCTETS, said).await? else {
             return Ok(digest);
         };

@@ -10,6 +10,7 @@
 //! which is written at most once an hour, so all nodes know about the same.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ use crate::stats::{Stats, add};
 const TOUCH_MS: u64 = 3_600_000;
 /// How long what was listed is believed while nothing has to go.
 const LISTED_MS: u64 = 60_000;
+/// How long it is believed at all: other nodes put files there as well.
+const LISTED_MS_MAX: u64 = 10 * LISTED_MS;
 /// Most files that are listed.
 const FILES_MAX: usize = 1_000_000;
 /// Files that are deleted in one call.
@@ -110,8 +113,22 @@ pub(crate) struct Shelf {
     now_ms: NowMs,
     stats: Arc<Stats>,
     listed: Mutex<Listed>,
+    /// Bytes that are on their way.
+    reserved: AtomicU64,
     /// One eviction at a time.
     evicting: tokio::sync::Mutex<()>,
+}
+
+/// Room for what is on its way, until it is dropped.
+pub(crate) struct Room<'a> {
+    shelf: &'a Shelf,
+    bytes: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.shelf.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Shelf {
@@ -123,7 +140,7 @@ impl Shelf {
         stats: Arc<Stats>,
     ) -> Shelf {
         let (listed, evicting) = (Mutex::default(), tokio::sync::Mutex::default());
-        Shelf { store, volume, bytes_max, now_ms, stats, listed, evicting }
+        Shelf { store, volume, bytes_max, now_ms, stats, listed, reserved: AtomicU64::new(0), evicting }
     }
 
     fn listed(&self) -> MutexGuard<'_, Listed> {
@@ -241,20 +258,22 @@ impl Shelf {
         Ok(page.entries.iter().filter_map(tag).collect())
     }
 
-    /// Lets go of what was not used for longest, so that these bytes fit beside the rest.
-    pub async fn make_room(&self, bytes: u64) -> Result<()> {
+    /// Lets go of what was not used for longest, so that these bytes fit beside the rest and what is on its way.
+    pub async fn make_room(&self, bytes: u64) -> Result<Room<'_>> {
         let _one = self.evicting.lock().await;
+        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        let room = Room { shelf: self, bytes };
+        let coming = self.reserved.load(Ordering::Relaxed);
+        let is_full = || self.listed().bytes.saturating_add(coming) > self.bytes_max;
+        let believed = if is_full() { LISTED_MS } else { LISTED_MS_MAX };
         let (listed_ms, now) = (self.listed().at_ms, self.now_ms());
-        let is_full = || self.listed().bytes.saturating_add(bytes) > self.bytes_max;
-        if listed_ms.is_none()
-            || (is_full() && listed_ms.is_some_and(|at| now.saturating_sub(at) > LISTED_MS))
-        {
+        if listed_ms.is_none_or(|at| now.saturating_sub(at) > believed) {
             self.list_all().await?;
         }
         if !is_full() {
-            return Ok(());
+            return Ok(room);
         }
-        let keep = (self.bytes_max / 100 * KEEP_PERCENT).saturating_sub(bytes);
+        let keep = (self.bytes_max / 100 * KEEP_PERCENT).saturating_sub(coming);
         let mut oldest: Vec<((Kind, Digest), u64)> =
             self.listed().files.iter().map(|(what, held)| (what.clone(), held.used_ms)).collect();
         oldest.sort_unstable_by(|one, other| (one.1, &one.0).cmp(&(other.1, &other.0)));
@@ -264,7 +283,7 @@ impl Shelf {
             }
             self.delete(some, keep).await?;
         }
-        Ok(())
+        Ok(room)
     }
 
     async fn delete(&self, some: &[((Kind, Digest), u64)], keep: u64) -> Result<()> {

@@ -302,6 +302,9 @@ async fn a_tag_is_asked_again_after_a_while_and_outlives_its_upstream() {
     rig.hub.asked();
     assert_eq!(digest_now().await, second);
     assert_eq!(rig.hub.asked(), ["HEAD /v2/app/manifests/latest"], "one that is as it was costs no manifest");
+    rig.now_ms.fetch_sub(1_000, Ordering::Relaxed);
+    assert_eq!(digest_now().await, second);
+    assert_eq!(rig.hub.asked(), ["HEAD /v2/app/manifests/latest"], "a note of the future is not believed");
     rig.now_ms.fetch_add(301_000, Ordering::Relaxed);
     rig.hub.content.lock().unwrap().is_away = true;
     assert_eq!(digest_now().await, second);

@@ -125,6 +125,20 @@ fn the_first_of_several_rules_counts_for_the_day_of_expiry() {
     assert_eq!(rules.aborts(b"a", 0, Calendar::default(), u64::MAX), None);
 }
 
+#[test]
+fn a_version_is_no_former_one_before_it_came() {
+    let former = Some(FormerExpiration { days: 1, newer: 0 });
+    let rules = Lifecycle { rules: vec![Rule { former, ..rule("a") }] };
+    let (mut scan, mut out) = (Scan::default(), Vec::new());
+    // Another one came while the page was read.
+    for (what, modified_ms, is_latest) in [(5, 0, true), (6, 39, false), (5, 0, false)] {
+        let object = Object { key: b"k", size: 1, modified_ms, tags: &[] };
+        let line = Line { object, is_marker: false, is_latest };
+        scan.line(&rules, (Calendar::of(4), 40), line, what, &mut out);
+    }
+    assert!(out.is_empty(), "{out:?}");
+}
+
 /// A version of a model: when it came, whether it is a marker, its length, and whether it has the tag.
 type Version = (u64, bool, u64, bool);
 

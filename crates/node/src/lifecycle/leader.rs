@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stoker_schema::lead::{Candidate, POLL_EVERY, Term};
-use stoker_store::{LakeMode, Result};
+use stoker_store::{ErrorKind, LakeMode, Result};
 use tokio::time::Instant;
 
 use super::pass::{Pass, Progress};
@@ -33,7 +33,8 @@ pub(crate) async fn run(core: Arc<Core>) {
         return;
     }
     let look = Duration::from_millis((core.calendar.day_ms() / PASSES_A_DAY).clamp(10, LOOK_MS_MAX));
-    let mut leader = Leader { core, candidate: None, passes: HashMap::new(), turn: 0 };
+    let mut leader =
+        Leader { core, candidate: None, passes: HashMap::new(), rests: HashMap::new(), look, turn: 0 };
     while !leader.core.closing.load(Ordering::Relaxed) {
         let pause = match leader.round().await {
             Ok(State::Idle) => look,
@@ -66,6 +67,10 @@ struct Leader {
     core: Arc<Core>,
     candidate: Option<Candidate>,
     passes: HashMap<u32, Pass>,
+    /// Until when volumes rest, since their passes failed.
+    rests: HashMap<u32, Instant>,
+    /// How long they do.
+    look: Duration,
     /// Whose turn it is first, so that a large volume keeps no other one waiting.
     turn: usize,
 }
@@ -89,6 +94,12 @@ impl Leader {
             self.passes.clear();
             return Ok(State::Waits);
         };
+        let begun = Instant::now();
+        self.rests.retain(|_, until| *until > begun);
+        due.retain(|volume| !self.rests.contains_key(&volume.id.0));
+        if due.is_empty() {
+            return Ok(State::Waits);
+        }
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % due.len();
         due.rotate_left(first);
@@ -96,28 +107,59 @@ impl Leader {
         Ok(State::Led)
     }
 
-    /// Works until it is time to show that this node lives.
+    /// Works until it is time to show that this node lives. What fails is of one volume, and others go on.
     async fn work(&mut self, due: &[Arc<Volume>], term: &Term) -> Result<()> {
         let until = Instant::now() + POLL_EVERY;
         for volume in due {
-            loop {
-                let now = Instant::now();
-                let closes = self.core.closing.load(Ordering::Relaxed);
-                if closes || now >= until || !term.is_fresh(now.into_std()) {
-                    return Ok(());
+            match self.work_on(volume, term, until).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(fault) if fault.kind == ErrorKind::Closed => return Err(fault),
+                Err(fault) => {
+                    tracing::warn!(volume = volume.name, "lifecycle rules are not carried out: {fault}");
+                    self.passes.remove(&volume.id.0);
+                    self.rests.insert(volume.id.0, Instant::now() + self.look);
                 }
-                let mut pass = match self.passes.remove(&volume.id.0) {
-                    Some(pass) if pass.is_of(volume) => pass,
-                    _ => match self.core.lifecycle_begin(volume).await? {
-                        Some(pass) => pass,
-                        None => break,
-                    },
-                };
-                if !self.core.lifecycle_step(volume, &mut pass, term).await? {
-                    break;
-                }
-                self.passes.insert(volume.id.0, pass);
             }
+        }
+        Ok(())
+    }
+
+    /// Works on one volume. False if the time is over.
+    async fn work_on(&mut self, volume: &Arc<Volume>, term: &Term, until: Instant) -> Result<bool> {
+        loop {
+            let now = Instant::now();
+            let closes = self.core.closing.load(Ordering::Relaxed);
+            if closes || now >= until || !term.is_fresh(now.into_std()) {
+                self.save(volume, term).await?;
+                return Ok(false);
+            }
+            let mut pass = match self.passes.remove(&volume.id.0) {
+                Some(pass) if pass.is_of(volume) => pass,
+                _ => match self.core.lifecycle_begin(volume).await? {
+                    Some(pass) => pass,
+                    None => return Ok(true),
+                },
+            };
+            if !self.core.lifecycle_step(volume, &mut pass, term).await? {
+                return Ok(true);
+            }
+            let takes_rest = pass.takes_rest();
+            self.passes.insert(volume.id.0, pass);
+            if takes_rest {
+                tracing::warn!(volume = volume.name, "lifecycle rules wait: deletes are not answered");
+                self.rests.insert(volume.id.0, Instant::now() + self.look);
+                self.save(volume, term).await?;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Writes down how far the pass of a volume is; it ends if it is somebody else's.
+    async fn save(&mut self, volume: &Volume, term: &Term) -> Result<()> {
+        let Some(mut pass) = self.passes.remove(&volume.id.0) else { return Ok(()) };
+        if pass.is_of(volume) && self.core.lifecycle_save(volume, &mut pass, term).await? {
+            self.passes.insert(volume.id.0, pass);
         }
         Ok(())
     }

@@ -19,8 +19,9 @@ mod pass;
 mod setting;
 
 use stoker_format::past_parts;
-use stoker_store::{Expires, FileInfo};
-use stoker_tiers::lifecycle::Object;
+use stoker_schema::rows::FileRow;
+use stoker_store::{ErrorKind, Expires, FileInfo, Result, StoreError, Subject};
+use stoker_tiers::lifecycle::{Lifecycle, Object, Rule};
 
 use crate::core::Core;
 use crate::volumes::Volume;
@@ -37,4 +38,37 @@ impl Core {
         let (at_ms, rule) = rules.expires(&object, self.calendar)?;
         Some(Expires { at_ms, rule: rule.id.clone() })
     }
+
+    /// Refuses to expire a file that is not due as it is by now: it may have other tags.
+    pub(crate) fn check_expired(&self, rules: &Lifecycle, key: &[u8], file: &FileRow) -> Result<()> {
+        let FileInfo { size, modified_ms, attributes, .. } = Core::info(key, file)?;
+        let object = Object { key, size, modified_ms, tags: &attributes.tags };
+        let now_ms = self.expiry.now_ms();
+        match rules.expires(&object, self.calendar) {
+            Some((at_ms, _)) if at_ms <= now_ms => Ok(()),
+            _ => Err(not_due()),
+        }
+    }
+
+    /// Refuses to remove a former version that is not due as it is by now. `since_ms`: when the one after it came, if there is one.
+    pub(crate) fn check_former(
+        &self,
+        rule: &Rule,
+        key: &[u8],
+        file: &FileRow,
+        since_ms: Option<u64>,
+    ) -> Result<()> {
+        let FileInfo { size, modified_ms, attributes, .. } = Core::info(key, file)?;
+        let object = Object { key, size, modified_ms, tags: &attributes.tags };
+        let is_marker = file.past.as_ref().is_some_and(|past| past.is_marker);
+        let time = (self.calendar, self.expiry.now_ms());
+        match since_ms.is_some_and(|since_ms| rule.removes(&object, is_marker, since_ms, time)) {
+            true => Ok(()),
+            false => Err(not_due()),
+        }
+    }
+}
+
+fn not_due() -> StoreError {
+    StoreError::about(ErrorKind::Conflict, Subject::Condition, "no rule says by now that it goes")
 }

@@ -11,7 +11,9 @@ use stoker_catalog::kv::{Commit, Outcome};
 use stoker_format::{VersionId, VolumeId};
 use stoker_schema::lead::Term;
 use stoker_schema::rows::{RowValue, SettingRow, keys};
-use stoker_store::{Condition, ErrorKind, Key, Result, StoreError, UploadId, VersionEntry, VersionsRequest};
+use stoker_store::{
+    Condition, ErrorKind, Key, NULL_VERSION, Result, StoreError, UploadId, VersionEntry, VersionsRequest,
+};
 use stoker_tiers::lifecycle::{Act, Decision, Lifecycle, Line, Object, Scan};
 use tokio::time::Instant;
 
@@ -26,6 +28,9 @@ const PAGE: usize = 1_000;
 
 /// Deletes between two looks at whether this node still leads.
 const DELETES_AT_ONCE: usize = 50;
+
+/// Deletes in a row without an answer, after which a volume rests.
+const UNANSWERED_MAX: u32 = 8;
 
 /// Deletes in a second, in all volumes.
 const DELETES_PER_S: u32 = 500;
@@ -83,8 +88,12 @@ pub(super) struct Pass {
     progress: Progress,
     saved: Instant,
     scan: Scan<What>,
-    /// Behind which version the next page begins.
-    after: Option<(Vec<u8>, String)>,
+    /// Behind which version the next page begins, and whether it is the latest of its key.
+    after: Option<(Vec<u8>, String, bool)>,
+    /// The last key of which every version was looked at. It counts when the queue is empty.
+    looked: Option<Vec<u8>>,
+    /// Deletes in a row that were not answered.
+    unanswered: u32,
     /// What is to be deleted before more is looked at.
     queue: VecDeque<Decision<What>>,
     /// Decided about the last version of a page, behind which the next one begins: it is deleted after that one was read.
@@ -98,6 +107,41 @@ impl Pass {
     pub fn is_of(&self, volume: &Volume) -> bool {
         volume.lifecycle.as_ref().is_some_and(|rules| **rules == *self.rules)
     }
+
+    /// Whether so many deletes were not answered that it is better to wait. Counts anew from then on.
+    pub fn takes_rest(&mut self) -> bool {
+        let takes_rest = self.is_unanswered();
+        if takes_rest {
+            self.unanswered = 0;
+        }
+        takes_rest
+    }
+
+    fn is_unanswered(&self) -> bool {
+        self.unanswered >= UNANSWERED_MAX
+    }
+
+    /// Counts a delete that was refused; gives back what ends all of them.
+    fn failed(&mut self, fault: &StoreError) -> Result<()> {
+        match fault.kind {
+            // Somebody was quicker.
+            ErrorKind::NotFound | ErrorKind::Conflict => {}
+            ErrorKind::Denied => self.progress.held += 1,
+            ErrorKind::Closed => return Err(fault.clone()),
+            _ => self.progress.failed += 1,
+        }
+        self.unanswered = match fault.kind {
+            ErrorKind::Unavailable => self.unanswered + 1,
+            _ => 0,
+        };
+        Ok(())
+    }
+}
+
+/// Where a page begins. A former version without an id may be gone by then, and nothing says where it was: the rest of its key waits for the next pass.
+fn start(after: &(Vec<u8>, String, bool)) -> (Option<Vec<u8>>, Option<String>) {
+    let (key, id, is_latest) = after;
+    (Some(key.clone()), Some(id.clone()).filter(|id| id != NULL_VERSION || *is_latest))
 }
 
 impl Core {
@@ -111,6 +155,8 @@ impl Core {
             rules,
             row: row.map(|row| (row.seq, progress.clone())),
             after: None,
+            looked: None,
+            unanswered: 0,
             progress,
             saved: Instant::now(),
             scan: Scan::default(),
@@ -130,6 +176,9 @@ impl Core {
     ) -> Result<bool> {
         if !pass.queue.is_empty() {
             return self.lifecycle_act(volume, pass).await.map(|()| true);
+        }
+        if let Some(looked) = pass.looked.take() {
+            pass.progress.after = Some(looked);
         }
         if pass.saved.elapsed() >= SAVE_EVERY && !self.lifecycle_save(volume, pass, term).await? {
             return Ok(false);
@@ -164,21 +213,34 @@ impl Core {
     /// Reads a page of versions and decides about it.
     async fn lifecycle_look(self: &Arc<Core>, volume: &Arc<Volume>, pass: &mut Pass) -> Result<()> {
         let (after, after_version) = match &pass.after {
-            Some((key, id)) => (Some(key.clone()), Some(id.clone())),
+            Some(after) => start(after),
             None => (pass.progress.after.clone(), None),
         };
         let prefix = pass.rules.common_prefix();
         let request = VersionsRequest { prefix, delimiter: None, after, after_version, limit: PAGE };
-        let page = self.versions_page(volume, request).await?;
+        let mut page = self.versions_page(volume, request).await?;
+        // No page begins behind such a version if another one will do.
+        if page.more
+            && page.entries.len() > 1
+            && let Some(VersionEntry::Version { version, is_latest: false, .. }) = page.entries.last()
+            && version.id == NULL_VERSION
+        {
+            page.entries.pop();
+        }
         let time = (self.calendar, self.expiry.now_ms());
         let mut out: Vec<Decision<What>> = pass.late.take().into_iter().collect();
         let before = out.len();
         for entry in page.entries {
             let VersionEntry::Version { info, version, is_latest } = entry else { continue };
             if pass.scan.key().is_some_and(|key| key != info.key.as_bytes()) {
-                pass.progress.after = pass.scan.key().map(<[u8]>::to_vec);
+                pass.looked = pass.scan.key().map(<[u8]>::to_vec);
             }
-            pass.after = Some((info.key.as_bytes().to_vec(), version.id.clone()));
+            let known = pass.after.as_ref();
+            if known.is_some_and(|(key, id, _)| *key == info.key.as_bytes() && *id == version.id) {
+                // It became a former one while the page was read: the next pass sees since when.
+                continue;
+            }
+            pass.after = Some((info.key.as_bytes().to_vec(), version.id.clone(), is_latest));
             let object = Object {
                 key: info.key.as_bytes(),
                 size: info.size,
@@ -193,7 +255,7 @@ impl Core {
         pass.is_last = !page.more;
         if pass.is_last {
             pass.scan.end(&pass.rules, time, &mut out);
-        } else if let (Some(last), Some((key, id))) = (out.last(), &pass.after)
+        } else if let (Some(last), Some((key, id, _))) = (out.last(), &pass.after)
             && out.len() > before
             && last.what.key.as_bytes() == &key[..]
             && last.what.id == *id
@@ -208,7 +270,9 @@ impl Core {
     async fn lifecycle_act(self: &Arc<Core>, volume: &Arc<Volume>, pass: &mut Pass) -> Result<()> {
         let begun = Instant::now();
         let mut done = 0;
+        let rules = Arc::clone(&pass.rules);
         while done < DELETES_AT_ONCE as u32
+            && !pass.is_unanswered()
             && let Some(decision) = pass.queue.pop_front()
         {
             if self.closing.load(Ordering::Relaxed) {
@@ -216,8 +280,9 @@ impl Core {
             }
             done += 1;
             let Decision { act, rule, what } = decision;
-            match self.lifecycle_delete(volume, act, &what).await {
+            match self.lifecycle_delete(volume, &rules, (act, rule.as_str()), &what).await {
                 Ok(()) => {
+                    pass.unanswered = 0;
                     let counted = match act {
                         Act::Expire => &mut pass.progress.expired,
                         Act::Remove | Act::Unmark => &mut pass.progress.removed,
@@ -225,7 +290,7 @@ impl Core {
                     *counted += 1;
                     tracing::debug!(volume = volume.name, key = %what.key, id = what.id, rule, "expired");
                 }
-                Err(fault) => failed(&mut pass.progress, &fault)?,
+                Err(fault) => pass.failed(&fault)?,
             }
         }
         tokio::time::sleep_until(begun + Duration::from_secs(1) * done / DELETES_PER_S).await;
@@ -233,14 +298,24 @@ impl Core {
     }
 
     /// Deletes what was decided about, and nothing that came since.
-    async fn lifecycle_delete(self: &Arc<Core>, volume: &Arc<Volume>, act: Act, what: &What) -> Result<()> {
+    async fn lifecycle_delete(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        rules: &Lifecycle,
+        (act, rule): (Act, &str),
+        what: &What,
+    ) -> Result<()> {
         let expect = match act {
             Act::Expire => {
                 let condition = Condition { if_match: Some(vec![what.etag.clone()]), ..Condition::default() };
-                let deleted = self.delete_seen(volume, what.key.as_bytes(), &condition, Some(what.version));
+                let due = Some((what.version, rules));
+                let deleted = self.delete_seen(volume, what.key.as_bytes(), &condition, due);
                 return deleted.await.map(|_| ());
             }
-            Act::Remove => Expect::Former(what.version),
+            Act::Remove => match rules.rule(rule) {
+                Some(rule) => Expect::Former(what.version, Box::new(rule.clone())),
+                None => return Ok(()),
+            },
             Act::Unmark => Expect::Marker(what.version),
         };
         self.remove_version(volume, &what.key, what.id.clone(), &expect, false).await.map(|_| ())
@@ -258,15 +333,21 @@ impl Core {
                 continue;
             }
             match self.abort(volume, &upload.key, &upload.upload).await {
-                Ok(()) => pass.progress.aborted += 1,
-                Err(fault) => failed(&mut pass.progress, &fault)?,
+                Ok(()) => {
+                    pass.unanswered = 0;
+                    pass.progress.aborted += 1;
+                }
+                Err(fault) => pass.failed(&fault)?,
+            }
+            if pass.is_unanswered() {
+                return Ok(true);
             }
         }
         Ok(page.more && !page.uploads.is_empty())
     }
 
     /// Writes down how far a pass is. False if somebody else leads, or the rules are others by now.
-    async fn lifecycle_save(&self, volume: &Volume, pass: &mut Pass, term: &Term) -> Result<bool> {
+    pub(super) async fn lifecycle_save(&self, volume: &Volume, pass: &mut Pass, term: &Term) -> Result<bool> {
         let key = Progress::key(volume.id);
         if pass.row.as_ref().is_some_and(|(_, known)| *known == pass.progress) {
             pass.saved = Instant::now();
@@ -291,14 +372,15 @@ impl Core {
     }
 }
 
-/// Counts a delete that was refused; gives back what concerns all of them.
-fn failed(progress: &mut Progress, fault: &StoreError) -> Result<()> {
-    match fault.kind {
-        // Somebody was quicker.
-        ErrorKind::NotFound | ErrorKind::Conflict => {}
-        ErrorKind::Denied => progress.held += 1,
-        ErrorKind::Unavailable | ErrorKind::Closed => return Err(fault.clone()),
-        _ => progress.failed += 1,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_former_version_without_an_id_is_no_place_to_begin_at() {
+        let start_id = |id: &str, is_latest| start(&(b"a".to_vec(), id.to_owned(), is_latest)).1;
+        assert_eq!(start_id(NULL_VERSION, false), None);
+        assert_eq!(start_id(NULL_VERSION, true).as_deref(), Some(NULL_VERSION));
+        assert_eq!(start_id("01", false).as_deref(), Some("01"));
     }
-    Ok(())
 }

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::kv::Write;
+use stoker_catalog::kv::{Range, Write};
 use stoker_format::{VersionId, past_key};
 use stoker_schema::names::{
-    Forgotten, Kept, Located, Refusal, RemovedVersion, Removing, delete_record_garbage,
+    Forgotten, Kept, Located, Refusal, RemovedVersion, Removing, Which, delete_record_garbage,
 };
-use stoker_schema::rows::{Drain, FileRow, keys};
+use stoker_schema::rows::{Drain, EntryRow, FileRow, HISTORY, RowValue, keys};
 use stoker_store::{
     Condition, CopyRequest, ErrorKind, Keeps, Key, RenameMode, Result, StoreError, Subject, VersionDelete,
     VersionDeleted,
 };
+use stoker_tiers::lifecycle::Rule;
 
 use super::{id_text, no_such_version, which};
 use crate::cell::Keepers;
@@ -28,8 +29,8 @@ const RENAMES_MAX: usize = 20;
 pub(crate) enum Expect {
     /// What whoever asks for it says.
     Condition(Condition),
-    /// It is this one, and its key shows another one.
-    Former(VersionId),
+    /// It is this one, its key shows another one, and this rule says that it goes.
+    Former(VersionId, Box<Rule>),
     /// It is this marker, and no version comes back when it goes.
     Marker(VersionId),
 }
@@ -39,7 +40,7 @@ impl Expect {
         let file = &removing.version.file;
         let version = match self {
             Expect::Condition(condition) => return check_condition(condition, Some(&file.etag)),
-            Expect::Former(version) | Expect::Marker(version) => *version,
+            Expect::Former(version, _) | Expect::Marker(version) => *version,
         };
         check_version(Some(version), file)?;
         let is_marker = file.past.as_ref().is_some_and(|past| past.is_marker);
@@ -140,8 +141,16 @@ impl Core {
             Some(_) => self.tombstone(volume, path).await?,
             None => None,
         };
+        let since_ms = match expect {
+            Expect::Former(..) => self.former_since(volume, path, which).await?,
+            _ => None,
+        };
         let removed = self.names.remove_version(volume.id, path, which, bypass, &guards, |removing| {
             expect.check(removing).map_err(error::refuse)?;
+            if let Expect::Former(_, rule) = expect {
+                let file = &removing.version.file;
+                self.check_former(rule, path, file, since_ms).map_err(error::refuse)?;
+            }
             let mut writes = self.removal_writes(volume, path, removing, record);
             if let (true, Some(_)) = (volume.lake_url.is_some(), removing.promoted) {
                 writes.extend(tombstone_gone(volume, path, buried.as_ref()));
@@ -155,6 +164,23 @@ impl Core {
         };
         self.after_version(volume, path, &removed, record).await?;
         Ok(VersionDeleted { version: Some(id), ..deleted(true, Some(&removed.file)) })
+    }
+
+    /// When a version became a former one: when the one after it came. None if it is none.
+    async fn former_since(&self, volume: &Volume, key: &[u8], which: Which) -> Result<Option<u64>> {
+        let found = self.names.version_of(volume.id, key, which).await.map_err(error::catalog)?;
+        let Some((version, false)) = found else { return Ok(None) };
+        let start = keys::entry(volume.id, HISTORY, &keys::past_names(key));
+        let range = Range { start, end: Some(version.spot.row_key()), limit: 1, reverse: true };
+        let newer = self.catalog.range(range).await.map_err(error::catalog)?.rows;
+        if let Some(row) = newer.first() {
+            return match EntryRow::decode(&row.value).map_err(error::catalog)? {
+                EntryRow::File(file) => Ok(Some(file.modified_ms)),
+                EntryRow::Directory(_) => Ok(None),
+            };
+        }
+        let present = self.names.lookup(volume.id, key).await.map_err(error::catalog)?;
+        Ok(present.map(|present| present.file.modified_ms))
     }
 
     /// What the removal of a version does in the lake.
@@ -182,8 +208,8 @@ impl Core {
     }
 
     fn path_in_history(&self, located: &Located) -> Option<Vec<u8>> {
-        let (key, id) = keys::past_name_parts(&located.spot.name)
-            .filter(|_| located.spot.parent == stoker_schema::rows::HISTORY)?;
+        let (key, id) =
+            keys::past_name_parts(&located.spot.name).filter(|_| located.spot.parent == HISTORY)?;
         Some(past_key(key, &id.to_string()))
     }
 

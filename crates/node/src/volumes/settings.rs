@@ -14,9 +14,30 @@ use crate::error;
 /// Longest document: a row has to hold it.
 pub(crate) const LEN_MAX: usize = 48 << 10;
 
+/// What doors may ask for and set. Other rows of the kind are the engine's own.
+const NAMES: [&str; 9] = [
+    VERSIONING_SETTING,
+    LOCK_SETTING,
+    LIFECYCLE_SETTING,
+    "audit",
+    "cors",
+    "ownership",
+    "policy",
+    "public-access",
+    "tagging",
+];
+
+fn check_name(name: &str) -> Result<()> {
+    match NAMES.contains(&name) {
+        true => Ok(()),
+        false => Err(StoreError::new(ErrorKind::Invalid, format!("a volume has no setting `{name}`"))),
+    }
+}
+
 impl Core {
     /// A setting of a volume.
     pub async fn setting(&self, volume: &str, name: &str) -> Result<Option<Vec<u8>>> {
+        check_name(name)?;
         let volume = self.volumes.get(volume).await?;
         if matches!(name, VERSIONING_SETTING | LOCK_SETTING) {
             return Ok(self.versioning_text(&volume, name));
@@ -38,6 +59,7 @@ impl Core {
         document: Option<Vec<u8>>,
     ) -> Result<()> {
         self.check_open()?;
+        check_name(name)?;
         if matches!(name, VERSIONING_SETTING | LOCK_SETTING) {
             return self.set_versioning(volume, name, document.as_deref()).await;
         }
@@ -61,6 +83,21 @@ impl Core {
                 Ok(())
             }
             Outcome::Failed { check } => Err(error::refusal(Refusal::Guard(check))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_engine_are_no_settings() {
+        for name in NAMES {
+            assert!(check_name(name).is_ok());
+        }
+        for name in ["lifecycle-pass", "lifecycle/01", "Policy", ""] {
+            assert_eq!(check_name(name).unwrap_err().kind, ErrorKind::Invalid);
         }
     }
 }

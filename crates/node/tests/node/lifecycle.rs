@@ -168,6 +168,10 @@ async fn a_file_says_when_it_expires_and_stays_until_then() {
     {
         assert_eq!(set(&node, LIFECYCLE_SETTING, Some(wrong)).await.unwrap_err().kind, ErrorKind::Invalid);
     }
+    for own in ["lifecycle-pass", "lifecycle/01"] {
+        assert_eq!(set(&node, own, Some("{}")).await.unwrap_err().kind, ErrorKind::Invalid);
+        assert_eq!(node.volume_setting("data", own).await.unwrap_err().kind, ErrorKind::Invalid);
+    }
     // As many rules as S3 allows, with more bytes than a row has room for.
     let far = r#""filter":{"prefix":"logs/"},"expiration":{"days":2}"#;
     let others: Vec<String> = (1..1_000)

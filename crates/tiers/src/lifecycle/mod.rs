@@ -188,6 +188,21 @@ impl Rule {
         self.filter.has(object).then_some(at_ms)
     }
 
+    /// Whether a former version goes by it, however many are newer. `since_ms` is when the one after it came.
+    pub fn removes(
+        &self,
+        object: &Object<'_>,
+        is_marker: bool,
+        since_ms: u64,
+        (calendar, now_ms): (Calendar, u64),
+    ) -> bool {
+        // None is a former one before it came.
+        let since_ms = since_ms.max(object.modified_ms);
+        self.former.is_some_and(|former| calendar.due_ms(since_ms, former.days) <= now_ms)
+            && self.filter.has(object)
+            && (!is_marker || self.filter.is_of_keys())
+    }
+
     /// When a marker with nothing behind it goes by it. `since_ms` is when it came.
     fn lone_marker_ms(&self, key: &[u8], since_ms: u64, calendar: Calendar) -> Option<u64> {
         let at_ms = match self.expiration? {
@@ -202,6 +217,11 @@ impl Rule {
 impl Lifecycle {
     fn enabled(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|rule| rule.is_enabled)
+    }
+
+    /// The rule of this name, if it is carried out.
+    pub fn rule(&self, id: &str) -> Option<&Rule> {
+        self.enabled().find(|rule| rule.id == id)
     }
 
     /// Whether any rule is about objects, and not about uploads alone.

@@ -93,9 +93,7 @@ impl<T> Scan<T> {
         let is_due = |rule: &&Rule| {
             let Some((former, since_ms)) = rule.former.zip(passing.since_ms) else { return false };
             passing.former >= former.newer
-                && calendar.due_ms(since_ms, former.days) <= now_ms
-                && rule.filter.has(object)
-                && (!line.is_marker || rule.filter.is_of_keys())
+                && rule.removes(object, line.is_marker, since_ms, (calendar, now_ms))
         };
         // One that is latest beside another one is there because somebody writes: the next pass sees what it is.
         if !line.is_latest
