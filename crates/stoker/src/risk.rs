@@ -1,6 +1,7 @@
 //! `stoker risk`: what would be lost if a node or a cell died now, and what is.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::json;
 use stoker_store::{LostFile, Order, Report, Risk, RiskReport, Store};
@@ -9,6 +10,9 @@ use crate::connect::{self, Target};
 use crate::failure::Failure;
 use crate::paint::{self, Tone};
 use crate::{clock, lake, out, outages, show, size, span};
+
+/// Longest wait for what is told of second lakes.
+const REPLICAS_MAX: Duration = Duration::from_secs(1);
 
 /// Arguments of `risk`.
 #[derive(clap::Args)]
@@ -41,15 +45,21 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             return Err(Failure::confused());
         };
         let outages = outages::ask(&client).await;
-        // A node of an older release knows none.
-        let replicas = lake::replicas(&client, None).await.unwrap_or_default();
+        // They are in the catalog, which may be what hangs; and a node of an older release knows none.
+        let asked = tokio::time::timeout(REPLICAS_MAX, lake::replicas(&client, None)).await;
+        let replicas = asked.ok().map(Result::unwrap_or_default);
         if args.json {
             let mut value = show::plain(&report);
             value["replicas"] = show::plain(&replicas);
             out::json(&outages::beside(value, &outages))?;
         } else {
             tell(&report)?;
-            replicas.iter().try_for_each(|info| out::line(format!("replica of {}", lake::words(info))))?;
+            match &replicas {
+                Some(replicas) => replicas
+                    .iter()
+                    .try_for_each(|info| out::line(format!("replica of {}", lake::words(info))))?,
+                None => out::line("replicas: nobody tells how far they are")?,
+            }
             if outages::is_present(&outages, "risk") {
                 out::line(verdict(&report))?;
             }
